@@ -1,0 +1,1 @@
+"""Tokenwire's Python client."""
