@@ -1,0 +1,455 @@
+"""VLLMEngine: the Engine protocol on vLLM's AsyncLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import vllm
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.exceptions import VLLMClientError, VLLMError, VLLMValidationError
+from vllm.exceptions import GracefulHTTPError as VLLMOverloadError
+from vllm.pooling_params import PoolingParams
+from vllm.renderers import TokenizeParams
+from vllm.sampling_params import SamplingParams
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+from tokenwire.admin.v1 import admin_pb2
+from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, sampling_pb2, tokenization_pb2
+from tokenwire_server.backend import CallContext
+from tokenwire_server.engine.protocol import ChatEvents, EngineLimits, EngineStartError, GenerateEvents
+from tokenwire_server.engine.vllm_chat import chat_params, conversation
+from tokenwire_server.engine.vllm_params import Event, EventWriter, sampling_plan, token_bytes
+from tokenwire_server.errors import StatusError
+
+__all__ = ["VLLMEngine"]
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_UNSUPPORTED = frozenset(
+    {
+        "adapter",
+        "structured_output",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "reasoning",
+        "output.echo",
+        "messages.tool_calls",
+        "messages.reasoning",
+        "messages.content.image",
+        "messages.content.audio",
+        "messages.content.file",
+    }
+)
+
+
+class _LastStats(StatLoggerBase):
+    """Keeps the scheduler's last report: what runs, what waits, how full the cache is."""
+
+    running = 0
+    waiting = 0
+    kv_cache_usage = 0.0
+
+    def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
+        self.kv_blocks = 0
+
+    def record(self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0) -> None:
+        """Called by vLLM after each step."""
+        if scheduler_stats is not None:
+            self.running = scheduler_stats.num_running_reqs
+            self.waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
+            self.kv_cache_usage = scheduler_stats.kv_cache_usage
+
+    def log_engine_initialized(self) -> None:
+        """Nothing to log: the CLI shows start-up."""
+
+
+class VLLMEngine:
+    """One model on vLLM.
+
+    Args:
+        model_id: What requests name it by.
+        model_source: A folder, or a name on the Hugging Face hub.
+        engine_kwargs: Arguments of vLLM's `AsyncEngineArgs`.
+    """
+
+    def __init__(self, model_id: str, model_source: str, engine_kwargs: Mapping[str, Any]) -> None:
+        self._model = model_pb2.Model(id=model_id)
+        self._source = model_source
+        self._kwargs = dict(engine_kwargs)
+        self._client: AsyncLLM | None = None
+        self._limits: EngineLimits | None = None
+        self._defaults: Mapping[str, Any] = {}
+        self._stats: list[_LastStats] = []
+        # Engine ids of running requests by the caller's request id: what CancelRequests looks up.
+        self._running: dict[str, str] = {}
+
+    @property
+    def model(self) -> model_pb2.Model:
+        """Facts of the model."""
+        return self._model
+
+    @property
+    def version(self) -> str:
+        """Name and version of the engine."""
+        return f"vllm {vllm.__version__}"
+
+    @property
+    def limits(self) -> EngineLimits:
+        """What the model allows."""
+        if self._limits is None:
+            raise StatusError.retry_later("ENGINE_NOT_READY", "The engine is still starting.", 1.0)
+        return self._limits
+
+    @property
+    def errored(self) -> bool:
+        """Whether the engine core has died."""
+        return self._client is not None and self._client.errored
+
+    async def start(self) -> None:
+        """Loads the model and generates one token.
+
+        Raises:
+            EngineStartError: An argument that vLLM does not know or refuses, or a model that does not load.
+        """
+        args = self._engine_args()
+        try:
+            # In a thread: loading takes seconds to minutes, and health must answer meanwhile.
+            self._client = await asyncio.to_thread(AsyncLLM.from_engine_args, args, stat_loggers=[self._stat_logger])
+        except Exception as error:
+            _log.exception("vLLM did not start")
+            raise EngineStartError(_one_line(error)) from error
+        await self._learn(self._client)
+        await self._warm_up(self._client)
+        self._model.create_time.GetCurrentTime()
+
+    def _engine_args(self) -> AsyncEngineArgs:
+        known = {field.name for field in fields(AsyncEngineArgs)}
+        for name in self._kwargs:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise EngineStartError(f"engine_kwargs.{name} is not an argument of vLLM {vllm.__version__}{hint}")
+        kwargs = {"served_model_name": [self._model.id], **self._kwargs, "model": self._source}
+        try:
+            return AsyncEngineArgs(**kwargs)
+        except (TypeError, ValueError, VLLMError) as error:
+            raise EngineStartError(f"engine_kwargs: {_one_line(error)}") from error
+
+    def _stat_logger(self, vllm_config: Any, engine_index: int = 0) -> _LastStats:
+        self._stats.append(_LastStats(vllm_config, engine_index))
+        return self._stats[-1]
+
+    async def _learn(self, client: AsyncLLM) -> None:
+        config = client.model_config
+        tasks = await client.get_supported_tasks()
+        self._model.max_model_len = config.max_model_len
+        self._model.vocab_size = config.get_vocab_size()
+        if "generate" in tasks:
+            self._model.task = model_pb2.MODEL_TASK_GENERATE
+            self._model.chat = bool(getattr(client.get_tokenizer(), "chat_template", None))
+        elif "embed" in tasks:
+            self._model.task = model_pb2.MODEL_TASK_EMBED
+            self._model.embedding_dimensions = config.embedding_size
+        self._defaults = config.get_diff_sampling_param()
+        self._token_bytes = token_bytes(client.get_tokenizer())
+        self._limits = EngineLimits(
+            max_model_len=config.max_model_len,
+            vocab_size=config.get_vocab_size(),
+            max_logprobs=config.max_logprobs,
+            unsupported=_UNSUPPORTED,
+        )
+
+    async def _warm_up(self, client: AsyncLLM) -> None:
+        (prompt,) = await client.renderer.render_cmpl_async([{"prompt": "Warm"}])
+        if self._model.task == model_pb2.MODEL_TASK_EMBED:
+            async for _ in client.encode(prompt, PoolingParams(task="embed"), "warm-up"):
+                pass
+        else:
+            async for _ in client.generate(prompt, SamplingParams(max_tokens=2, temperature=0.0), "warm-up"):
+                pass
+
+    async def shutdown(self) -> None:
+        """Ends the engine core and waits for it."""
+        client, self._client = self._client, None
+        if client is not None:
+            await asyncio.to_thread(client.shutdown)
+
+    @property
+    def _engine(self) -> AsyncLLM:
+        if self._client is None:
+            raise StatusError.retry_later("ENGINE_NOT_READY", "The engine is not running.", 1.0)
+        return self._client
+
+    async def generate(
+        self, request: generation_pb2.GenerateRequest, call: CallContext, *, stream: bool = True
+    ) -> AsyncGenerator[generation_pb2.StreamGenerateResponse, None]:
+        """See `Engine.generate`."""
+        params = TokenizeParams(**self._tokenize(request.sampling, add_special_tokens=True))
+        raw = (
+            {"prompt": request.text}
+            if request.WhichOneof("prompt") == "text"
+            else {"prompt_token_ids": list(request.token_ids.ids)}
+        )
+        (prompt,) = await self._rendered(self._engine.renderer.render_cmpl_async([raw], params))
+        events = self._run(generation_pb2.StreamGenerateResponse, request, prompt, call, stream)
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    async def chat(
+        self, request: chat_pb2.ChatRequest, call: CallContext, *, stream: bool = True
+    ) -> AsyncGenerator[chat_pb2.StreamChatResponse, None]:
+        """See `Engine.chat`."""
+        params = TokenizeParams(**self._tokenize(request.sampling, add_special_tokens=False))
+        prompt = await self._render_conversation(request, params)
+        events = self._run(chat_pb2.StreamChatResponse, request, prompt, call, stream)
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    async def _run(
+        self,
+        kind: type[Event],
+        request: chat_pb2.ChatRequest | generation_pb2.GenerateRequest,
+        prompt: Any,
+        call: CallContext,
+        stream: bool,
+    ) -> AsyncGenerator[Event, None]:
+        """Runs a rendered prompt; the one place where requests enter vLLM and are aborted."""
+        engine = self._engine
+        plan = sampling_plan(
+            request.sampling,
+            request.output,
+            defaults=self._defaults,
+            max_tokens=self._max_tokens(request.sampling, len(prompt["prompt_token_ids"])),
+            stream=stream,
+        )
+        writer = EventWriter(
+            kind,
+            model=self._model.id,
+            call=call,
+            output=request.output,
+            copies=plan.copies,
+            to_bytes=self._token_bytes,
+        )
+        if request.cache_salt:
+            prompt["cache_salt"] = request.cache_salt
+        engine_id = f"{call.request_id}-{secrets.token_hex(4)}"
+        self._running[call.request_id] = engine_id
+        finished = False
+        try:
+            outputs = engine.generate(prompt, plan.params, engine_id, priority=request.priority)
+            async with aclosing(outputs):
+                async for out in outputs:
+                    finished = out.finished
+                    for event in writer.write(out):
+                        yield event
+            yield writer.end()
+        except VLLMError as error:
+            raise self._translated(error, call) from error
+        finally:
+            self._running.pop(call.request_id, None)
+            if not finished:
+                # Unconditional: vLLM 0.32 forgets a request that is cancelled while it is being added (vllm#57061).
+                # Shielded: a second cancel must not stop it.
+                await asyncio.shield(engine.abort(engine_id))
+
+    def _max_tokens(self, sampling: sampling_pb2.SamplingParams, prompt_tokens: int) -> int:
+        room = self.limits.max_model_len - prompt_tokens
+        asked = sampling.max_tokens if sampling.HasField("max_tokens") else 1
+        if prompt_tokens == 0:
+            raise StatusError.field("prompt", "must be at least one token", "EMPTY")
+        if asked > room:
+            raise _too_long(self.limits.max_model_len, prompt_tokens, asked)
+        if sampling.HasField("max_tokens"):
+            return asked
+        return min(room, self._defaults.get("max_tokens", room))
+
+    def _tokenize(self, sampling: sampling_pb2.SamplingParams, *, add_special_tokens: bool) -> dict[str, Any]:
+        kwargs: dict[str, Any] = {
+            "max_total_tokens": self.limits.max_model_len,
+            "add_special_tokens": add_special_tokens,
+        }
+        if sampling.HasField("truncate_prompt_tokens"):
+            kwargs["truncate_prompt_tokens"] = min(sampling.truncate_prompt_tokens, self.limits.max_model_len)
+            kwargs["truncation_side"] = "left"
+        return kwargs
+
+    async def _render_conversation(
+        self, request: chat_pb2.ChatRequest | tokenization_pb2.RenderChatRequest, params: TokenizeParams
+    ) -> Any:
+        if not self._model.chat:
+            text = f"The model `{self._model.id}` has no chat template; use GenerationService."
+            raise StatusError.of("WRONG_TASK", text, metadata={"model": self._model.id})
+        _, (prompt,) = await self._rendered(
+            self._engine.renderer.render_chat_async([conversation(request)], chat_params(request), params)
+        )
+        return prompt
+
+    async def _rendered(self, rendering: Any) -> Any:
+        """Awaits vLLM's renderer; says what it refuses in our words."""
+        try:
+            return await rendering
+        except VLLMValidationError as error:
+            if error.parameter in ("input_tokens", "input_text"):
+                size = error.value if error.parameter == "input_tokens" else None
+                raise _too_long(self.limits.max_model_len, size, 1) from error
+            raise StatusError.field(_field_of(error.parameter), "is not accepted by the model") from error
+        except (VLLMClientError, ValueError, TypeError) as error:
+            _log.info("the chat template refused a conversation: %s", type(error).__name__)
+            raise StatusError.field("messages", "the model's chat template does not accept this conversation") from error
+
+    def _translated(self, error: VLLMError, call: CallContext) -> StatusError:
+        if isinstance(error, EngineDeadError):
+            return StatusError.retry_later("ENGINE_DEAD", "The engine has died and is being restarted.", 5.0)
+        if isinstance(error, VLLMOverloadError):
+            return StatusError.retry_later("QUEUE_FULL", "The engine's queue is full.", 1.0)
+        if isinstance(error, VLLMValidationError):
+            return StatusError.field(_field_of(error.parameter), "is not accepted by the engine")
+        if isinstance(error, VLLMClientError):
+            return StatusError.field("", "the engine does not accept this request")
+        _log.error("request %s failed in the engine", call.request_id, exc_info=error)
+        return StatusError.internal(call.request_id)
+
+    async def embed(self, request: embedding_pb2.EmbedRequest, call: CallContext) -> embedding_pb2.EmbedResponse:
+        """See `Engine.embed`."""
+        kwargs: dict[str, Any] = {"max_total_tokens": self.limits.max_model_len}
+        if request.HasField("truncate_prompt_tokens"):
+            kwargs["truncate_prompt_tokens"] = min(request.truncate_prompt_tokens, self.limits.max_model_len)
+            kwargs["truncation_side"] = "left"
+        raw = [
+            {"prompt": one.text} if one.WhichOneof("input") == "text" else {"prompt_token_ids": list(one.token_ids.ids)}
+            for one in request.inputs
+        ]
+        prompts = await self._rendered(self._engine.renderer.render_cmpl_async(raw, TokenizeParams(**kwargs)))
+        response = embedding_pb2.EmbedResponse(request_id=call.request_id, model=self._model.id)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._embed_one(prompt, request, call)) for prompt in prompts]
+        for index, (prompt, task) in enumerate(zip(prompts, tasks, strict=True)):
+            count = len(prompt["prompt_token_ids"])
+            response.embeddings.add(index=index, values=task.result(), prompt_token_count=count)
+            response.usage.prompt_token_count += count
+        response.usage.total_token_count = response.usage.prompt_token_count
+        return response
+
+    async def _embed_one(self, prompt: Any, request: embedding_pb2.EmbedRequest, call: CallContext) -> list[float]:
+        engine = self._engine
+        engine_id = f"{call.request_id}-{secrets.token_hex(4)}"
+        dimensions = request.dimensions if request.HasField("dimensions") else None
+        params = PoolingParams(task="embed", dimensions=dimensions)
+        finished = False
+        try:
+            outputs = engine.encode(prompt, params, engine_id, priority=request.priority)
+            async with aclosing(outputs):
+                async for out in outputs:
+                    finished = out.finished
+                    values: list[float] = out.outputs.data.tolist()
+            return values
+        except VLLMError as error:
+            raise self._translated(error, call) from error
+        finally:
+            if not finished:
+                await asyncio.shield(engine.abort(engine_id))
+
+    async def tokenize(self, request: tokenization_pb2.TokenizeRequest) -> tokenization_pb2.TokenizeResponse:
+        """See `Engine.tokenize`."""
+        tokenizer = self._engine.get_tokenizer()
+        special = not request.HasField("add_special_tokens") or request.add_special_tokens
+        ids = await asyncio.to_thread(tokenizer.encode, request.text, add_special_tokens=special)
+        response = tokenization_pb2.TokenizeResponse(token_ids=ids, max_model_len=self.limits.max_model_len)
+        if request.return_tokens:
+            response.tokens.extend(tokenizer.convert_ids_to_tokens(ids))
+        return response
+
+    async def detokenize(self, request: tokenization_pb2.DetokenizeRequest) -> tokenization_pb2.DetokenizeResponse:
+        """See `Engine.detokenize`."""
+        tokenizer = self._engine.get_tokenizer()
+        text = await asyncio.to_thread(
+            tokenizer.decode, list(request.token_ids), skip_special_tokens=request.skip_special_tokens
+        )
+        return tokenization_pb2.DetokenizeResponse(text=text)
+
+    async def render_chat(self, request: tokenization_pb2.RenderChatRequest) -> tokenization_pb2.RenderChatResponse:
+        """See `Engine.render_chat`."""
+        params = TokenizeParams(max_total_tokens=self.limits.max_model_len, add_special_tokens=False)
+        prompt = await self._render_conversation(request, params)
+        ids = prompt["prompt_token_ids"]
+        text = prompt.get("prompt") or self._engine.get_tokenizer().decode(ids)
+        return tokenization_pb2.RenderChatResponse(
+            text=text, token_ids=ids, max_model_len=self.limits.max_model_len
+        )
+
+    async def tokenizer_info(self) -> tokenization_pb2.GetTokenizerInfoResponse:
+        """See `Engine.tokenizer_info`."""
+        tokenizer: Any = self._engine.get_tokenizer()
+        special = {k: str(v) for k, v in (getattr(tokenizer, "special_tokens_map", None) or {}).items()}
+        template = getattr(tokenizer, "chat_template", None)
+        eos = getattr(tokenizer, "eos_token_id", None)
+        return tokenization_pb2.GetTokenizerInfoResponse(
+            tokenizer_class=type(tokenizer).__name__,
+            vocab_size=self.limits.vocab_size,
+            max_model_len=self.limits.max_model_len,
+            special_tokens=special,
+            eos_token_ids=[eos] if isinstance(eos, int) else [],
+            chat_template=template if isinstance(template, str) else "",
+        )
+
+    def load(self) -> admin_pb2.ReplicaLoad:
+        """See `Engine.load`."""
+        return admin_pb2.ReplicaLoad(
+            model=self._model.id,
+            running_count=sum(stats.running for stats in self._stats),
+            waiting_count=sum(stats.waiting for stats in self._stats),
+            kv_cache_usage=max((stats.kv_cache_usage for stats in self._stats), default=0.0),
+        )
+
+    async def reset_prefix_cache(self) -> None:
+        """See `Engine.reset_prefix_cache`."""
+        await self._engine.reset_prefix_cache()
+
+    async def cancel(self, request_ids: Sequence[str]) -> int:
+        """See `Engine.cancel`."""
+        engine_ids = [self._running[one] for one in request_ids if one in self._running]
+        if engine_ids:
+            await self._engine.abort(engine_ids)
+        return len(engine_ids)
+
+
+def _field_of(parameter: str | None) -> str:
+    """Path of the field that vLLM calls `parameter`."""
+    if parameter is None:
+        return ""
+    if parameter in sampling_pb2.SamplingParams.DESCRIPTOR.fields_by_name:
+        return f"sampling.{parameter}"
+    if parameter in sampling_pb2.OutputOptions.DESCRIPTOR.fields_by_name:
+        return f"output.{parameter}"
+    return parameter if parameter.isidentifier() else ""
+
+
+def _too_long(limit: int, prompt_tokens: int | None, output_tokens: int) -> StatusError:
+    asked = f"{prompt_tokens} in the prompt" if prompt_tokens is not None else "more in the prompt alone"
+    text = (
+        f"This model's maximum context length is {limit} tokens. However, you requested {asked} "
+        f"and {output_tokens} for the output. Please reduce the length of the prompt or of the output."
+    )
+    metadata = {"maxModelLen": str(limit), "outputTokens": str(output_tokens)}
+    if prompt_tokens is not None:
+        metadata["promptTokens"] = str(prompt_tokens)
+    return StatusError.of("CONTEXT_LENGTH_EXCEEDED", text, metadata=metadata)
+
+
+def _one_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -1,0 +1,250 @@
+"""Pure conversion at the vLLM edge: proto -> SamplingParams, RequestOutput -> events of the contract."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from vllm import SamplingParams
+from vllm.outputs import CompletionOutput, RequestOutput
+from vllm.sampling_params import RequestOutputKind
+
+from tokenwire.v1 import chat_pb2, generation_pb2, output_pb2, sampling_pb2
+from tokenwire_server.backend import CallContext
+
+__all__ = ["EventWriter", "SamplingPlan", "sampling_plan", "token_bytes"]
+
+Event = TypeVar("Event", chat_pb2.StreamChatResponse, generation_pb2.StreamGenerateResponse)
+
+_KNOBS = (
+    "min_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+)
+"""Fields of SamplingParams that are vLLM's own by name and meaning."""
+
+_LOWEST_LOGPROB = -9999.0
+"""Stands for minus infinity, which JSON and OpenAI's schema do not have."""
+
+_FINISH: Mapping[str, output_pb2.FinishReason] = {
+    "stop": output_pb2.FINISH_REASON_STOP,
+    "length": output_pb2.FINISH_REASON_LENGTH,
+    "abort": output_pb2.FINISH_REASON_ABORTED,
+    "repetition": output_pb2.FINISH_REASON_REPETITION,
+}
+
+
+@dataclass(frozen=True)
+class SamplingPlan:
+    """How vLLM is asked."""
+
+    params: SamplingParams
+    copies: int
+    """How often each output is sent: greedy decoding gives n equal outputs, so it runs once (vLLM refuses n > 1)."""
+
+
+def sampling_plan(
+    sampling: sampling_pb2.SamplingParams,
+    output: sampling_pb2.OutputOptions,
+    *,
+    defaults: Mapping[str, Any],
+    max_tokens: int,
+    stream: bool,
+) -> SamplingPlan:
+    """Builds vLLM's SamplingParams.
+
+    Args:
+        sampling: The request's knobs, validated.
+        output: What comes back.
+        defaults: The model's generation config, where it differs from vLLM's defaults.
+        max_tokens: Tokens to generate at most, at least 1; what the context leaves where the request sets none.
+        stream: False asks for each output whole.
+    """
+    knobs: dict[str, Any] = dict(defaults)
+    knobs.update((name, getattr(sampling, name)) for name in _KNOBS if sampling.HasField(name))
+    knobs["max_tokens"] = max_tokens
+    n = sampling.n if sampling.HasField("n") else 1
+    copies = 1
+    if n > 1 and knobs.get("temperature", 1.0) == 0:
+        n, copies = 1, n
+    params = SamplingParams(
+        n=n,
+        stop=list(sampling.stop) or None,
+        stop_token_ids=list(sampling.stop_token_ids) or None,
+        bad_words=list(sampling.bad_words) or None,
+        allowed_token_ids=list(sampling.allowed_token_ids) or None,
+        logit_bias=dict(sampling.logit_bias) or None,
+        logprobs=output.logprobs if output.HasField("logprobs") else None,
+        prompt_logprobs=output.prompt_logprobs if output.HasField("prompt_logprobs") else None,
+        detokenize=not output.HasField("return_text") or output.return_text,
+        output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
+        stream_interval=output.stream_interval if stream and output.HasField("stream_interval") else None,
+        skip_clone=True,
+        **knobs,
+    )
+    return SamplingPlan(params, copies)
+
+
+def token_bytes(tokenizer: Any) -> Callable[[int, str], bytes]:
+    """Returns a function from a token's id and text to its exact bytes.
+
+    A byte-level vocabulary (GPT-2's, Llama 3's, Qwen's) writes each byte as one printable character, so a part of a
+    code point has bytes though its text is only U+FFFD.
+    """
+    written = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    byte_of = {chr(b): b for b in written}
+    byte_of.update({chr(0x100 + i): b for i, b in enumerate(b for b in range(256) if b not in written)})
+
+    def convert(token_id: int, text: str) -> bytes:
+        # Only a token whose text is broken needs its vocabulary entry; a surrogate cannot come from a decoder.
+        if "�" not in text:
+            return text.encode("utf-8", "replace")
+        entry = tokenizer.convert_ids_to_tokens([token_id])[0] or ""
+        if entry.startswith("<0x") and entry.endswith(">") and len(entry) == 6:
+            return bytes([int(entry[3:5], 16)])
+        if entry and all(c in byte_of for c in entry):
+            return bytes(byte_of[c] for c in entry)
+        return text.encode("utf-8", "replace")
+
+    return convert
+
+
+class EventWriter(Generic[Event]):
+    """Turns the RequestOutputs of one request into the events of one stream: start, deltas, finishes, end."""
+
+    def __init__(
+        self,
+        kind: type[Event],
+        *,
+        model: str,
+        call: CallContext,
+        output: sampling_pb2.OutputOptions,
+        copies: int,
+        to_bytes: Callable[[int, str], bytes],
+    ) -> None:
+        self._kind = kind
+        self._model = model
+        self._call = call
+        self._output = output
+        self._copies = copies
+        self._bytes = to_bytes
+        self._chat = kind is chat_pb2.StreamChatResponse
+        self._detailed = output.return_token_ids or output.HasField("logprobs")
+        self._counts: dict[int, int] = {}
+        self._prompt_tokens = 0
+        self._cached_tokens = 0
+        self._queue_s = 0.0
+        self._first_token_at = 0.0
+
+    def write(self, out: RequestOutput) -> Iterator[Event]:
+        """Events of one RequestOutput."""
+        if not self._first_token_at:
+            yield self._start(out)
+        for part in out.outputs:
+            self._counts[part.index] = self._counts.get(part.index, 0) + len(part.token_ids)
+            for copy in range(self._copies):
+                if part.text or self._detailed:
+                    yield self._delta(part, part.index + copy)
+                if part.finish_reason is not None:
+                    yield self._finish(part, part.index + copy)
+
+    def end(self) -> Event:
+        """The last event."""
+        now = time.monotonic()
+        event = self._kind()
+        usage = event.end.usage
+        usage.prompt_token_count = self._prompt_tokens
+        usage.cached_token_count = self._cached_tokens
+        usage.output_token_count = sum(self._counts.values()) * self._copies
+        usage.total_token_count = usage.prompt_token_count + usage.output_token_count
+        timing = event.end.timing
+        timing.queue_duration.FromNanoseconds(int(self._queue_s * 1e9))
+        timing.first_token_duration.FromNanoseconds(int((self._first_token_at - self._call.received_at) * 1e9))
+        timing.total_duration.FromNanoseconds(int((now - self._call.received_at) * 1e9))
+        return event
+
+    def _start(self, out: RequestOutput) -> Event:
+        self._first_token_at = time.monotonic()
+        self._prompt_tokens = len(out.prompt_token_ids or ())
+        self._cached_tokens = out.num_cached_tokens or 0
+        if out.metrics is not None and out.metrics.scheduled_ts:
+            # Both are the engine core's own monotonic clock.
+            self._queue_s = max(0.0, out.metrics.scheduled_ts - out.metrics.queued_ts)
+        event = self._kind()
+        start = event.start
+        start.request_id = self._call.request_id
+        start.model = self._model
+        start.create_time.FromNanoseconds(
+            time.time_ns() - int((self._first_token_at - self._call.received_at) * 1e9)
+        )
+        start.prompt_token_count = self._prompt_tokens
+        start.cached_token_count = self._cached_tokens
+        if self._output.return_token_ids:
+            start.prompt.token_ids.extend(out.prompt_token_ids or ())
+        if out.prompt_logprobs is not None and self._output.HasField("prompt_logprobs"):
+            for token_id, entry in zip(out.prompt_token_ids or (), out.prompt_logprobs, strict=False):
+                self._logprob(start.prompt.logprobs.add(), token_id, entry, self._output.prompt_logprobs)
+        return event
+
+    def _delta(self, part: CompletionOutput, index: int) -> Event:
+        event = self._kind()
+        delta = event.delta
+        delta.index = index
+        if self._chat:
+            delta.content = part.text
+        else:
+            delta.text = part.text
+        if self._output.return_token_ids:
+            delta.token_ids.extend(part.token_ids)
+        if part.logprobs is not None and self._output.HasField("logprobs"):
+            for token_id, entry in zip(part.token_ids, part.logprobs, strict=False):
+                self._logprob(delta.logprobs.add(), token_id, entry, self._output.logprobs)
+        return event
+
+    def _finish(self, part: CompletionOutput, index: int) -> Event:
+        event = self._kind()
+        finish = event.finish
+        finish.index = index
+        reason = _FINISH.get(part.finish_reason or "", output_pb2.FINISH_REASON_ABORTED)
+        finish.finish_reason = reason
+        finish.output_token_count = self._counts[part.index]
+        if reason == output_pb2.FINISH_REASON_STOP:
+            if isinstance(part.stop_reason, str):
+                finish.stop_match.stop = part.stop_reason
+            elif part.stop_reason is not None:
+                finish.stop_match.stop_token_id = part.stop_reason
+            else:
+                finish.stop_match.eos = True
+        return event
+
+    def _logprob(self, target: output_pb2.TokenLogprob, token_id: int, entry: Any, top: int) -> None:
+        target.token_id = token_id
+        if not entry:  # the first token of a prompt has none
+            return
+        chosen = entry.get(token_id)
+        if chosen is not None:
+            self._fill(target, token_id, chosen)
+        ranked = sorted(entry.items(), key=lambda item: item[1].rank or 0)
+        for other_id, other in ranked:
+            if (other.rank or 0) <= top:
+                self._fill(target.top.add(), other_id, other)
+
+    def _fill(self, target: output_pb2.TokenLogprob | output_pb2.TopLogprob, token_id: int, entry: Any) -> None:
+        text = entry.decoded_token or ""
+        target.token_id = token_id
+        target.token = text
+        target.token_bytes = self._bytes(token_id, text)
+        target.logprob = max(_LOWEST_LOGPROB, entry.logprob)
+        target.rank = entry.rank or 0
