@@ -33,7 +33,7 @@ from google.protobuf import any_pb2
 from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-__all__ = ["DOMAIN", "REASONS", "Reason", "StatusError", "Violation", "error_details"]
+__all__ = ["DOMAIN", "REASONS", "Reason", "StartError", "StatusError", "Violation", "error_details"]
 
 DOMAIN = "tokenwire.dev"
 """`ErrorInfo.domain` of every error written here."""
@@ -191,6 +191,10 @@ class StatusError(Exception):
         info = error_details_pb2.RequestInfo(request_id=request_id)
         text = f"Internal error. Give the operator the request id {request_id}."
         return cls.of("INTERNAL", text, info, metadata={"requestId": request_id})
+
+
+class StartError(Exception):
+    """The service, or an engine, cannot start. Its text is for the operator: one line that says why and what to do."""
 
 
 def error_details(status: status_pb2.Status, kind: type[_Detail]) -> _Detail | None:

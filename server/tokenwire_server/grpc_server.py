@@ -31,8 +31,8 @@ class GrpcDoor(wire.RpcMethods):
         self._service = service
         self._model_id = model_id
 
-    async def check_health(self, name: str) -> bool | None:
-        """See `RpcMethods.check_health`."""
+    async def serving_state(self, name: str) -> bool | None:
+        """See `RpcMethods.serving_state`."""
         return self._service.serving if name in ("", *self.health_names()) else None
 
     def health_names(self) -> Sequence[str]:

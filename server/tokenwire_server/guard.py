@@ -36,13 +36,13 @@ class Guard:
 
     Args:
         limits: How much is let in.
-        api_keys: Keys that may call; none leaves the door open.
+        key_digests: SHA-256 of each key that may call, hexadecimal; none leaves the door open.
         admin: Whether AdminService answers at all.
     """
 
-    def __init__(self, limits: GuardLimits, api_keys: Iterable[str] = (), *, admin: bool = False) -> None:
+    def __init__(self, limits: GuardLimits, key_digests: Iterable[str] = (), *, admin: bool = False) -> None:
         self._limits = limits
-        self._keys = [hashlib.sha256(key.encode()).digest() for key in api_keys]
+        self._keys = [bytes.fromhex(digest) for digest in key_digests]
         self._admin = admin
         self._open = 0
         self._waiting: deque[asyncio.Future[None]] = deque()

@@ -113,7 +113,7 @@ def _fail(context: ServerContext, error: StatusError, call: CallContext) -> None
         trailers.append((_RETRY_PUSHBACK, str(int(delay * 1000))))
     context.set_code(error.code)
     context.set_details(error.status.message)
-    context.set_trailing_metadata(tuple(trailers))
+    context.set_trailing_metadata(trailers)  # a list: Serve appends one of its own
 
 
 def _boundary_error(error: Exception, call: CallContext, method: str) -> StatusError:
@@ -134,7 +134,7 @@ def _unary_handler(name: str, method: MethodDescriptor) -> Callable[..., Awaitab
         except Exception as error:  # noqa: BLE001
             _fail(grpc_context, _boundary_error(error, call, name), call)
             return _NOTHING
-        grpc_context.set_trailing_metadata((("x-request-id", call.request_id),))
+        grpc_context.set_trailing_metadata([("x-request-id", call.request_id)])
         return response
 
     return handler
@@ -155,7 +155,7 @@ def _stream_handler(name: str, method: MethodDescriptor) -> Callable[..., AsyncI
         except Exception as error:  # noqa: BLE001
             _fail(grpc_context, _boundary_error(error, call, name), call)
             return
-        grpc_context.set_trailing_metadata((("x-request-id", call.request_id),))
+        grpc_context.set_trailing_metadata([("x-request-id", call.request_id)])
 
     return handler
 
@@ -191,7 +191,7 @@ class RpcMethods:
         except DecodeError:
             _fail(grpc_context, StatusError.field("", "the request is not a valid HealthCheckRequest"), call)
             return _NOTHING
-        serving = await self.check_health(question.service)
+        serving = await self.serving_state(question.service)
         if serving is None:
             known = StatusError.not_found("MODEL_NOT_FOUND", "service", question.service, self.health_names())
             _fail(grpc_context, known, call)
@@ -206,12 +206,12 @@ class RpcMethods:
         return
         yield  # makes this a generator
 
-    async def check_health(self, name: str) -> bool | None:
+    async def serving_state(self, name: str) -> bool | None:
         """Whether `name` serves: "" all of it, else a service or a model id; None if it is not known."""
         raise NotImplementedError
 
     def health_names(self) -> Sequence[str]:
-        """Names that `check_health` knows."""
+        """Names that `serving_state` knows."""
         raise NotImplementedError
 
 

@@ -29,8 +29,8 @@ def set_field(message: Message, name: str, value: object, *, label: str = "") ->
         ValueError: The value is out of the type's range.
     """
     label = label or name
-    field = message.DESCRIPTOR.fields_by_name[name]
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+    field: Any = message.DESCRIPTOR.fields_by_name[name]  # typed otherwise by each protobuf
+    if _is_map(field):
         _set_map(getattr(message, name), field, value, label)
     elif field.is_repeated:
         _set_list(getattr(message, name), field, value, label)
@@ -41,7 +41,11 @@ def set_field(message: Message, name: str, value: object, *, label: str = "") ->
         _translated(label, lambda: setattr(message, name, checked))
 
 
-def _set_map(target: Any, field: FieldDescriptor, value: object, label: str) -> None:
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def _set_map(target: Any, field: Any, value: object, label: str) -> None:
     if not isinstance(value, Mapping):
         raise _wrong(label, "a mapping", value)
     entry = field.message_type.fields_by_name
@@ -50,7 +54,7 @@ def _set_map(target: Any, field: FieldDescriptor, value: object, label: str) -> 
         _translated(label, lambda pair=checked: target.__setitem__(*pair))
 
 
-def _set_list(target: Any, field: FieldDescriptor, value: object, label: str) -> None:
+def _set_list(target: Any, field: Any, value: object, label: str) -> None:
     if isinstance(value, str) and field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         value = [value]
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
@@ -61,14 +65,14 @@ def _set_list(target: Any, field: FieldDescriptor, value: object, label: str) ->
         _translated(place, lambda one=checked: target.append(one))
 
 
-def _of_message(field: FieldDescriptor, value: object, label: str) -> Message:
+def _of_message(field: Any, value: object, label: str) -> Message:
     # By descriptor and not by class: the class may come from another import of the same stubs.
     if isinstance(value, Message) and value.DESCRIPTOR.full_name == field.message_type.full_name:
         return value
     raise _wrong(label, f"a {field.message_type.full_name}", value)
 
 
-def _scalar(field: FieldDescriptor, value: object, label: str) -> object:
+def _scalar(field: Any, value: object, label: str) -> object:
     kind = field.cpp_type
     if kind == FieldDescriptor.CPPTYPE_BOOL:
         if isinstance(value, bool):

@@ -10,7 +10,7 @@ from tokenwire._arguments import Messages
 from tokenwire._fields import set_field
 from tokenwire.v1 import chat_pb2, generation_pb2
 
-_ROLES: Mapping[str, chat_pb2.Role] = MappingProxyType(
+_ROLES: Mapping[str, chat_pb2.Role.ValueType] = MappingProxyType(
     {
         "system": chat_pb2.ROLE_SYSTEM,
         "developer": chat_pb2.ROLE_DEVELOPER,
@@ -54,7 +54,7 @@ def chat_message(value: chat_pb2.ChatMessage | Mapping[str, Any], label: str) ->
     return message
 
 
-def _role(value: object, label: str) -> chat_pb2.Role:
+def _role(value: object, label: str) -> chat_pb2.Role.ValueType:
     role = _ROLES.get(value) if isinstance(value, str) else None
     if role is None:
         raise ValueError(f"{label}.role: expected one of {', '.join(_ROLES)}, got {value!r}")
@@ -117,9 +117,7 @@ def message(response: chat_pb2.ChatResponse, index: int = 0) -> chat_pb2.ChatMes
         IndexError: There is no such choice.
     """
     choice = _choice(response, index)
-    turn = chat_pb2.ChatMessage(
-        role=chat_pb2.ROLE_ASSISTANT, reasoning=choice.reasoning, tool_calls=choice.tool_calls
-    )
+    turn = chat_pb2.ChatMessage(role=chat_pb2.ROLE_ASSISTANT, reasoning=choice.reasoning, tool_calls=choice.tool_calls)
     if choice.content:
         turn.content.add(text=choice.content)
     return turn

@@ -125,7 +125,7 @@ def _set_form(request: Any, name: str, value: Any) -> None:
         set_field(form, name, value)
 
 
-def _tool_mode(value: str) -> chat_pb2.ToolChoice.Mode:
+def _tool_mode(value: str) -> chat_pb2.ToolChoice.Mode.ValueType:
     if value not in _MODES:
         raise ValueError(f"tool_choice: expected a ToolChoice or one of {', '.join(_MODES)}, got {value!r}")
     return _MODES[value]

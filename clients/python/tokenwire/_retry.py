@@ -1,4 +1,7 @@
-"""When a failed call is made again. UNAVAILABLE is not here: gRPC itself retries it, by the channel's service config."""
+"""When a failed call is made again.
+
+UNAVAILABLE is not here: gRPC itself retries it, by the channel's service config.
+"""
 
 from __future__ import annotations
 

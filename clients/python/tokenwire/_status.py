@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import grpc
 
@@ -34,7 +35,8 @@ def from_rpc_error(error: grpc.RpcError) -> errors.ApiError:
     code = error.code()
     message = error.details() or ""
     # `grpc.aio` gives its own Metadata class, or None; both flavours iterate as pairs.
-    trailers = tuple((key, value) for key, value in error.trailing_metadata() or ())
+    pairs: Iterable[Any] = error.trailing_metadata() or ()
+    trailers = tuple((key, value) for key, value in pairs)
     failure = _CLASSES.get(code, errors.ApiError)(code, message, trailers)
     if code is grpc.StatusCode.CANCELLED and not failure.reason:
         # A reset carries no status of the server's, whose own CANCELLED has an ErrorInfo.

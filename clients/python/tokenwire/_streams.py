@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from tokenwire.errors import IncompleteStreamError
 from tokenwire.v1 import chat_pb2, generation_pb2, output_pb2
 
-DeltaT = TypeVar("DeltaT", chat_pb2.ChatDelta, generation_pb2.GenerateDelta)
-ResponseT = TypeVar("ResponseT", chat_pb2.ChatResponse, generation_pb2.GenerateResponse)
+DeltaT = TypeVar("DeltaT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 @dataclass
@@ -99,7 +100,7 @@ class Accumulator(ABC, Generic[DeltaT, ResponseT]):
 
     def response(self) -> ResponseT:
         """What there is so far, as a new message."""
-        response = self._empty()
+        response: Any = self._empty()
         if self.start is not None:
             response.request_id = self.start.request_id
             response.model = self.start.model
@@ -111,7 +112,8 @@ class Accumulator(ABC, Generic[DeltaT, ResponseT]):
             response.usage.CopyFrom(self._end.usage)
             response.timing.CopyFrom(self._end.timing)
         self._put(response, (self._outputs[index] for index in sorted(self._outputs)))
-        return response
+        whole: ResponseT = response
+        return whole
 
     def _usage(self, start: output_pb2.StreamStart) -> output_pb2.Usage:
         """Counts until the end brings the server's own: outputs count once they have finished."""

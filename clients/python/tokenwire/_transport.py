@@ -86,7 +86,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def service_config(max_retries: int) -> str:
-    """gRPC's own retries, for UNAVAILABLE alone: a call that never reached a handler, or was refused by one.
+    """Retries by gRPC itself, for UNAVAILABLE alone: a call that never reached a handler, or was refused by one.
 
     gRPC stops retrying a stream at its first message, and waits no longer than the call's deadline.
     """

@@ -2,14 +2,14 @@
 
     TokenwireError
     |-- ClientClosedError             the client was closed before or during the call
-    `-- ApiError                      any gRPC status; UNKNOWN, ABORTED, OUT_OF_RANGE and DATA_LOSS have no class of their own
+    `-- ApiError                      any gRPC status; UNKNOWN, ABORTED, DATA_LOSS have no other class
         |-- InvalidArgumentError      INVALID_ARGUMENT: INVALID_FIELD (see `field_violations`), CONTEXT_LENGTH_EXCEEDED
         |-- FailedPreconditionError   FAILED_PRECONDITION: WRONG_TASK
         |-- NotFoundError             NOT_FOUND: MODEL_NOT_FOUND, ADAPTER_NOT_FOUND
         |-- AlreadyExistsError        ALREADY_EXISTS: DUPLICATE_REQUEST_ID
         |-- UnauthenticatedError      UNAUTHENTICATED: no API key, or a wrong one
         |-- PermissionDeniedError     PERMISSION_DENIED
-        |-- ResourceExhaustedError    RESOURCE_EXHAUSTED: QUEUE_FULL, RATE_LIMITED (see `retry_delay`), REQUEST_TOO_LARGE
+        |-- ResourceExhaustedError    RESOURCE_EXHAUSTED: QUEUE_FULL, RATE_LIMITED, REQUEST_TOO_LARGE
         |-- UnimplementedError        UNIMPLEMENTED: FEATURE_UNSUPPORTED
         |-- DeadlineExceededError     DEADLINE_EXCEEDED: the timeout has passed
         |-- CancelledByServerError    CANCELLED, with an ErrorInfo: the server ended the call on purpose

@@ -57,7 +57,7 @@ class Engine(Protocol):
         """Loads the model and warms it up.
 
         Raises:
-            EngineStartError: With the cause in one line.
+            StartError: With the cause in one line.
         """
 
     async def shutdown(self) -> None:
@@ -95,6 +95,3 @@ class Engine(Protocol):
     async def cancel(self, request_ids: Sequence[str]) -> int:
         """Ends the named requests with finish reason ABORTED; returns how many were running."""
 
-
-class EngineStartError(Exception):
-    """The engine could not start. Its text is one line for the operator, and says what to do."""

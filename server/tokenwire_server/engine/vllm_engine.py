@@ -25,10 +25,10 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 from tokenwire.admin.v1 import admin_pb2
 from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, sampling_pb2, tokenization_pb2
 from tokenwire_server.backend import CallContext
-from tokenwire_server.engine.protocol import ChatEvents, EngineLimits, EngineStartError, GenerateEvents
+from tokenwire_server.engine.protocol import EngineLimits
 from tokenwire_server.engine.vllm_chat import chat_params, conversation
 from tokenwire_server.engine.vllm_params import Event, EventWriter, sampling_plan, token_bytes
-from tokenwire_server.errors import StatusError
+from tokenwire_server.errors import StartError, StatusError
 
 __all__ = ["VLLMEngine"]
 
@@ -121,7 +121,7 @@ class VLLMEngine:
         """Loads the model and generates one token.
 
         Raises:
-            EngineStartError: An argument that vLLM does not know or refuses, or a model that does not load.
+            StartError: An argument that vLLM does not know or refuses, or a model that does not load.
         """
         args = self._engine_args()
         try:
@@ -129,7 +129,7 @@ class VLLMEngine:
             self._client = await asyncio.to_thread(AsyncLLM.from_engine_args, args, stat_loggers=[self._stat_logger])
         except Exception as error:
             _log.exception("vLLM did not start")
-            raise EngineStartError(_one_line(error)) from error
+            raise StartError(_one_line(error)) from error
         await self._learn(self._client)
         await self._warm_up(self._client)
         self._model.create_time.GetCurrentTime()
@@ -140,12 +140,12 @@ class VLLMEngine:
             if name not in known:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise EngineStartError(f"engine_kwargs.{name} is not an argument of vLLM {vllm.__version__}{hint}")
+                raise StartError(f"engine_kwargs.{name} is not an argument of vLLM {vllm.__version__}{hint}")
         kwargs = {"served_model_name": [self._model.id], **self._kwargs, "model": self._source}
         try:
             return AsyncEngineArgs(**kwargs)
         except (TypeError, ValueError, VLLMError) as error:
-            raise EngineStartError(f"engine_kwargs: {_one_line(error)}") from error
+            raise StartError(f"engine_kwargs: {_one_line(error)}") from error
 
     def _stat_logger(self, vllm_config: Any, engine_index: int = 0) -> _LastStats:
         self._stats.append(_LastStats(vllm_config, engine_index))

@@ -10,7 +10,7 @@ __all__ = ["dumps"]
 
 
 def dumps(value: Any) -> bytes:
-    """JSON in UTF-8 with U+2028, U+2029 and U+0085 escaped: clients that split lines the Unicode way break otherwise."""
+    """JSON in UTF-8 with U+2028, U+2029 and U+0085 escaped: clients that split lines the Unicode way break on them."""
     data = orjson.dumps(value)
     if data.isascii():
         return data

@@ -5,6 +5,7 @@ Everything comes from the reason table, BadRequest, RetryInfo and ResourceInfo; 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,7 +16,9 @@ from tokenwire_server.errors import DOMAIN, REASONS, Reason, StatusError, error_
 from tokenwire_server.rest.openai.encoding import dumps
 from tokenwire_server.rest.openai.params import ParamNames
 
-__all__ = ["OpenAIError", "from_status", "internal"]
+__all__ = ["OpenAIError", "describe", "from_status", "internal"]
+
+_log = logging.getLogger(__name__)
 
 _INVALID = "invalid_request_error"
 
@@ -91,6 +94,16 @@ class OpenAIError(Exception):
         return dumps({"error": error})
 
 
+def describe(error: Exception, names: ParamNames | None, request_id: str) -> OpenAIError:
+    """Any exception as a client may see it; what is not ours is logged and hidden behind the request id."""
+    if isinstance(error, OpenAIError):
+        return error
+    if isinstance(error, StatusError):
+        return from_status(error, names, request_id)
+    _log.error("unexpected error", exc_info=error, extra={"request_id": request_id})
+    return internal(request_id)
+
+
 def internal(request_id: str) -> OpenAIError:
     """500 that says nothing but the request id."""
     return from_status(StatusError.internal(request_id), None, request_id)
@@ -119,7 +132,9 @@ def from_status(error: StatusError, names: ParamNames | None, request_id: str) -
     elif row.grpc_code in (code_pb2.INVALID_ARGUMENT, code_pb2.UNIMPLEMENTED):
         param, kind, message = _violation(error, names, message)
         code = code or _code(kind, param)
-    return OpenAIError(row.http_status, message, code=code, param=param, kind=row.openai_type, headers=_headers(row, error))
+    return OpenAIError(
+        row.http_status, message, code=code, param=param, kind=row.openai_type, headers=_headers(row, error)
+    )
 
 
 def _model_message(error: StatusError) -> str | None:

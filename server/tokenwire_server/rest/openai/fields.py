@@ -45,12 +45,15 @@ def check_range(
     """Refuses a number outside `low` to `high` (both inclusive, unless `low_open`) in OpenAI's words."""
     kind = "decimal" if decimal else "integer"
     if low is not None and (value <= low if low_open else value < low):
-        bound = f"Expected a value {'>' if low_open else '>='} {low:g}, but got {value!r} instead."
+        bound = f"Expected a value {'>' if low_open else '>='} {_limit(low)}, but got {value!r} instead."
         raise invalid(param, f"Invalid '{param}': {kind} below minimum value. {bound}", f"{kind}_below_min_value")
     if high is not None and value > high:
-        limit = f"{high:g}" if decimal else str(high)
-        bound = f"Expected a value <= {limit}, but got {value!r} instead."
+        bound = f"Expected a value <= {_limit(high)}, but got {value!r} instead."
         raise invalid(param, f"Invalid '{param}': {kind} above maximum value. {bound}", f"{kind}_above_max_value")
+
+
+def _limit(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 class Fields:
@@ -136,8 +139,12 @@ class Fields:
         if not isinstance(value, list):
             _wrong_type(self.at(name), "an array", value)
         if max_items is not None and len(value) > max_items:
-            bound = f"Expected an array with maximum length {max_items}, but got an array with length {len(value)} instead."
-            raise invalid(self.at(name), f"Invalid '{self.at(name)}': array too long. {bound}", "array_above_max_length")
+            bound = (
+                f"Expected an array with maximum length {max_items}, but got an array with length {len(value)} instead."
+            )
+            raise invalid(
+                self.at(name), f"Invalid '{self.at(name)}': array too long. {bound}", "array_above_max_length"
+            )
         return value
 
     def strings(self, name: str, max_items: int | None = None) -> list[str] | None:

@@ -8,8 +8,8 @@ from typing import Any
 from buf.validate import validate_pb2
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-
 from tokenwire.v1 import chat_pb2, generation_pb2, sampling_pb2
+
 from tokenwire_server.backend import sane_request_id
 from tokenwire_server.rest.openai.fields import INT32_MAX, INT32_MIN, Fields, check_range, invalid, unsupported
 
@@ -35,7 +35,8 @@ class Scalar:
     def of(cls, field: FieldDescriptor) -> Scalar:
         """Reads the rule of a field, so that a range is written once, in the contract."""
         rules = field.GetOptions().Extensions[validate_pb2.field]
-        rule: Any = getattr(rules, rules.WhichOneof("type")) if rules.WhichOneof("type") else None
+        kind = rules.WhichOneof("type")
+        rule: Any = getattr(rules, kind) if kind else None
         lower = rule.WhichOneof("greater_than") if rule is not None and field.type != field.TYPE_BOOL else None
         upper = rule.WhichOneof("less_than") if rule is not None and field.type != field.TYPE_BOOL else None
         low = getattr(rule, lower) if lower else None
@@ -46,9 +47,7 @@ class Scalar:
         return cls(field.name, field.type, low, high, lower == "gt")
 
 
-_SCALARS = tuple(
-    Scalar.of(field) for field in _FIELDS.values() if not field.is_repeated and field.name != "max_tokens"
-)
+_SCALARS = tuple(Scalar.of(field) for field in _FIELDS.values() if not field.is_repeated and field.name != "max_tokens")
 _MAX_TOKENS = Scalar.of(_FIELDS["max_tokens"])
 
 _UNSUPPORTED: tuple[tuple[str, tuple[Any, ...]], ...] = (
@@ -140,7 +139,9 @@ def _read_logit_bias(fields: Fields, sampling: sampling_pb2.SamplingParams) -> N
     if biases is None:
         return
     if len(biases.data) > _MAX_BIASES:
-        raise invalid("logit_bias", f"Invalid 'logit_bias': at most {_MAX_BIASES} entries.", "object_above_max_properties")
+        raise invalid(
+            "logit_bias", f"Invalid 'logit_bias': at most {_MAX_BIASES} entries.", "object_above_max_properties"
+        )
     for key, value in biases.data.items():
         if not (key.isascii() and key.isdigit() and int(key[:11]) <= INT32_MAX):
             raise invalid("logit_bias", "Invalid key in 'logit_bias': expected a token id.", "invalid_key")

@@ -1,0 +1,219 @@
+"""`tokenwire serve`: from a configuration to two open doors, phase by phase, and back to nothing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenwire_server import preflight, serve_env
+from tokenwire_server.cli import EXIT_START_FAILED
+from tokenwire_server.config import ConfigError, ServiceConfig, default_config, load_file
+from tokenwire_server.embedded import provide
+from tokenwire_server.errors import StartError
+
+if TYPE_CHECKING:
+    import psutil
+
+__all__ = ["serve"]
+
+_POLL_S = 0.1
+
+
+class _Stop(Exception):
+    """Ctrl-C or SIGTERM came during the start."""
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Runs the command; returns its exit code."""
+    screen = _Screen()
+    stop = threading.Event()
+    with _signals(stop) as listen:
+        try:
+            with screen.phase("config"):
+                config = _configured(args, screen)
+            with _cluster(args, config, screen) as serving:
+                listen()
+                _deploy(serving, args, config, screen, stop)
+                screen.ready(args, config)
+                stop.wait()
+                screen.line("stopping: open streams may finish (Ctrl-C again to end at once)")
+        except (ConfigError, StartError) as error:
+            for line in str(error).splitlines():
+                print(f"tokenwire: {line}", file=sys.stderr)
+            return EXIT_START_FAILED
+        except _Stop:
+            screen.line("stopped during the start")
+    return 0
+
+
+class _Screen:
+    """What the operator sees: one line for each phase, with its seconds."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._terminal = sys.stdout.isatty()
+
+    def line(self, text: str) -> None:
+        """A plain line."""
+        print(text, flush=True)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """A phase: on a terminal it shows while it lasts."""
+        began = time.monotonic()
+        if self._terminal:
+            print(f"  {name} ...", end="\r", flush=True)
+        yield
+        print(f"  {name:<12} {time.monotonic() - began:6.1f} s", flush=True)
+
+    def ready(self, args: argparse.Namespace, config: ServiceConfig) -> None:
+        """The addresses, and how to call them."""
+        model = config.llm_configs[0].model_loading_config.model_id
+        key = "-H 'authorization: Bearer YOUR_KEY' " if config.keys() else ""
+        grpc, rest = f"localhost:{args.grpc_port}", f"localhost:{args.http_port}"
+        ask = "What is the capital of France?"
+        print(
+            f"""
+ready in {time.monotonic() - self._began:.1f} s: {model}
+  gRPC  {grpc}
+  REST  http://{rest}/v1
+
+  grpcurl -plaintext {key}-d '{{"messages":[{{"role":"ROLE_USER","content":[{{"text":"{ask}"}}]}}]}}' \\
+    {grpc} tokenwire.v1.ChatService/StreamChat
+  curl -N http://{rest}/v1/chat/completions {key}-H 'content-type: application/json' \\
+    -d '{{"model":"{model}","stream":true,"messages":[{{"role":"user","content":"{ask}"}}]}}'
+  python -c 'import tokenwire; print(tokenwire.Client("{grpc}").chat("{ask}").choices[0].content)'
+  tokenwire chat {grpc}
+""",
+            flush=True,
+        )
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[Callable[[], None]]:
+    """The first Ctrl-C or SIGTERM asks for an end, the second one ends at once.
+
+    Yields what takes the signals back: Ray sets handlers of its own when it starts, which would end this process
+    without a drain and leave HAProxy behind.
+    """
+
+    def handle(_number: int, _frame: Any) -> None:
+        if stop.is_set():
+            _kill(_descendants())
+            os._exit(130)
+        stop.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    old = {number: signal.getsignal(number) for number in numbers}
+
+    def listen() -> None:
+        for number in numbers:
+            signal.signal(number, handle)
+
+    listen()
+    try:
+        yield listen
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _configured(args: argparse.Namespace, screen: _Screen) -> ServiceConfig:
+    """Reads the configuration and checks all that can be known before a process starts."""
+    config = load_file(Path(args.config)) if args.config else default_config()
+    llm = config.llm_configs[0]
+    config.admin = config.admin or args.admin
+    if llm.deployment_config.graceful_shutdown_timeout_s is None:
+        llm.deployment_config.graceful_shutdown_timeout_s = args.drain_timeout
+    preflight.check_host(args.host)
+    preflight.check_engine_installed(llm)
+    preflight.check_model(llm)
+    if not args.address:
+        ports = [(args.grpc_port, "--grpc-port"), (args.http_port, "--http-port")]
+        if args.grpc_port == args.http_port:
+            raise StartError(f"--grpc-port and --http-port are both {args.grpc_port}: choose two")
+        serve_env.check_ports(args.host, [*ports, *serve_env.auxiliary_ports(os.environ)])
+    if llm.llm_engine == "vLLM":
+        loading = llm.model_loading_config
+        if loading.source.startswith("embedded:"):
+            loading.model_source = str(provide(loading.source, lambda text: screen.line(f"  {text}")))
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+        if not args.address and not _has_gpu():
+            preflight.check_memory(llm, Path(loading.source).expanduser(), os.environ)
+    return config
+
+
+def _has_gpu() -> bool:
+    return Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists()
+
+
+@contextmanager
+def _cluster(args: argparse.Namespace, config: ServiceConfig, screen: _Screen) -> Iterator[Any]:
+    """Ray, started here or joined; yields the serving module. Leaves no process of its own behind."""
+    run_dir = Path(tempfile.mkdtemp(prefix="tw-"))
+    limits = config.limits
+    serve_env.apply(serve_env.serve_environment(limits.max_timeout_s, limits.max_message_bytes), os.environ)
+    if not args.address:
+        serve_env.apply(serve_env.local_environment(run_dir, os.environ), os.environ)
+    if not args.verbose:
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    mine: list[psutil.Process] = []
+    try:
+        with screen.phase("ray"):
+            from tokenwire_server import serving
+
+            serving.connect(args.address, run_dir, verbose=args.verbose)
+        try:
+            yield serving
+        finally:
+            mine = _descendants()
+            serving.stop(leave_serve=bool(args.address))
+    finally:
+        _kill(mine or _descendants())
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _deploy(
+    serving: Any, args: argparse.Namespace, config: ServiceConfig, screen: _Screen, stop: threading.Event
+) -> None:
+    with screen.phase("serve"):
+        serving.start_serve(host=args.host, grpc_port=args.grpc_port, http_port=args.http_port)
+        serving.deploy(serving.build_app(config))
+    with screen.phase("model"):
+        _wait(lambda: serving.start_state(config), stop)
+    with screen.phase("doors"):
+        _wait(lambda: serving.doors_open(args.grpc_port, args.http_port), stop)
+
+
+def _wait(done: Any, stop: threading.Event) -> None:
+    while not done():
+        if stop.wait(_POLL_S):
+            raise _Stop
+
+
+def _descendants() -> list[psutil.Process]:
+    import psutil
+
+    return psutil.Process().children(recursive=True)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    """Ends what is left of processes that were ours, by their pids."""
+    import psutil
+
+    _, alive = psutil.wait_procs(processes, timeout=3)
+    for process in alive:
+        process.terminate()
+    _, alive = psutil.wait_procs(alive, timeout=5)
+    for process in alive:
+        process.kill()

@@ -1,0 +1,93 @@
+"""The FastAPI application: routes, and what answers a URL or a method that there is not."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+
+from tokenwire_server.backend import Backend
+from tokenwire_server.rest.edge import Edge
+from tokenwire_server.rest.openai.errors import OpenAIError
+from tokenwire_server.rest.probes import Probes
+from tokenwire_server.rest.routes import OpenAIRoutes
+
+__all__ = ["create_app"]
+
+_Handler = Callable[[Request], Awaitable[Response]]
+_JSON_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
+
+
+def create_app(
+    backend: Backend,
+    *,
+    version: str,
+    max_body_bytes: int = 33_554_432,
+    ready: Callable[[], Awaitable[bool]] | None = None,
+    keep_alive_s: float = 15.0,
+) -> FastAPI:
+    """Builds the application.
+
+    Args:
+        backend: Answers every call. The application owns nothing of it.
+        version: What `/version` says.
+        max_body_bytes: Largest body, in bytes; a larger one is 413.
+        ready: Whether a request would be served now. Default: always, once the application answers.
+        keep_alive_s: Seconds without an event after which a stream sends a comment.
+    """
+    app = FastAPI(title="Tokenwire", version=version, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(Edge, backend=backend)
+    app.add_exception_handler(HTTPException, _no_such_route)
+    probes = Probes(version, ready)
+    for path, probe in (
+        ("/health", probes.ready),
+        ("/readyz", probes.ready),
+        ("/livez", probes.live),
+        ("/version", probes.version),
+    ):
+        _get(app, path, probe)
+    routes = OpenAIRoutes(backend, max_body_bytes=max_body_bytes, keep_alive_s=keep_alive_s)
+    _get(app, "/v1/models", routes.models)
+    _get(app, "/v1/models/{model:path}", routes.model)
+    _post(app, "/v1/chat/completions", routes.chat)
+    _post(app, "/v1/completions", routes.completions)
+    _post(app, "/v1/embeddings", routes.embeddings)
+    return app
+
+
+def _get(app: FastAPI, path: str, handler: _Handler) -> None:
+    app.add_api_route(path, handler, methods=["GET"], response_model=None)
+    app.add_api_route(path, handler, methods=["HEAD"], response_model=None, include_in_schema=False)
+
+
+def _post(app: FastAPI, path: str, handler: _Handler) -> None:
+    app.add_api_route(path, handler, methods=["POST"], response_model=None, openapi_extra=dict(_JSON_BODY))
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    """404 and 405 of the router, in the envelope; OPTIONS says what a URL allows."""
+    allowed = _allowed_methods(request)
+    if not allowed:
+        raise OpenAIError(404, f"Unknown request URL: {request.method} {request.url.path[:256]}", code="unknown_url")
+    headers = {"allow": ", ".join(sorted(allowed | {"OPTIONS"}))}
+    if request.method == "OPTIONS":
+        return Response(status_code=204, headers=headers)
+    message = (
+        f"Method {request.method[:16]} is not supported for {request.url.path[:256]}. Allowed: {headers['allow']}."
+    )
+    raise OpenAIError(405, message, code="method_not_supported", headers=headers)
+
+
+def _allowed_methods(request: Request) -> set[str]:
+    allowed: set[str] = set()
+    for route in request.app.routes:
+        match, _ = route.matches(request.scope)
+        if match is not Match.NONE:
+            methods: Any = getattr(route, "methods", None)
+            allowed |= set(methods or ())
+    return allowed

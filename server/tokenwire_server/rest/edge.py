@@ -1,0 +1,121 @@
+"""First and last on every request: request id, key, deadline, and the one place where an exception becomes a reply."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tokenwire_server.backend import Backend, CallContext, new_request_id, sane_request_id
+from tokenwire_server.rest.openai.errors import OpenAIError, describe
+from tokenwire_server.rest.streams import ClientGoneError
+
+__all__ = ["TIMEOUT_HEADER", "Edge"]
+
+TIMEOUT_HEADER = "x-request-timeout-seconds"
+
+_MAX_TIMEOUT_S = 31_536_000.0
+_OPEN_PATHS = frozenset({"/health", "/livez", "/readyz", "/version", "/openapi.json"})
+"""Answered without a key. Everything else needs one, unknown URLs too: nothing new is open by oversight."""
+
+
+class Edge:
+    """ASGI middleware around the whole application.
+
+    Puts the `CallContext` at `scope["state"]["call"]`. A route that has read its body leaves its `ParamNames` at
+    `scope["state"]["names"]`, by which errors name the parameter.
+
+    Args:
+        app: What answers.
+        backend: Whose `authorize` is asked before anything is read.
+    """
+
+    def __init__(self, app: ASGIApp, backend: Backend) -> None:
+        self._app = app
+        self._backend = backend
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        call = CallContext(
+            request_id=sane_request_id(headers.get("x-request-id")) or new_request_id(),
+            api_key=_bearer(headers.get("authorization", "")),
+            traceparent=headers.get("traceparent", "")[:128],
+        )
+        state = scope.setdefault("state", {})
+        state["call"] = call
+        reply = _Reply(send, call)
+        try:
+            if scope["method"] != "OPTIONS" and not _is_open(scope):
+                self._backend.authorize(call)
+            call.deadline = _deadline(headers, call)
+            await self._app(scope, receive, reply.send)
+        except (ClientDisconnect, ClientGoneError):
+            await reply.nobody()
+        except Exception as error:  # the boundary: `describe` logs what is not ours
+            if reply.started:
+                raise  # part of a body is out: only cutting the connection still tells the client
+            await reply.error(describe(error, state.get("names"), call.request_id))
+
+
+class _Reply:
+    """The way out: adds the headers that every response has."""
+
+    def __init__(self, send: Send, call: CallContext) -> None:
+        self._send = send
+        self._call = call
+        self.started = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self._call.request_id
+            headers["x-content-type-options"] = "nosniff"
+            headers["openai-processing-ms"] = str(round((time.monotonic() - self._call.received_at) * 1000))
+        await self._send(message)
+
+    async def error(self, error: OpenAIError) -> None:
+        body = error.body()
+        headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers}
+        await self._respond(error.status, headers, body)
+
+    async def nobody(self) -> None:
+        """Ends a request whose client has gone; the reply is for servers that insist on one."""
+        if not self.started:
+            await self._respond(499, {"content-length": "0"}, b"")
+
+    async def _respond(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await self.send({"type": "http.response.start", "status": status, "headers": raw})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def _is_open(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "")) in _OPEN_PATHS
+
+
+def _bearer(value: str) -> str:
+    scheme, _, key = value.partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def _deadline(headers: Headers, call: CallContext) -> float | None:
+    text = headers.get(TIMEOUT_HEADER)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (seconds > 0 and math.isfinite(seconds)):
+        message = f"Invalid header '{TIMEOUT_HEADER}': expected a number of seconds above 0."
+        raise OpenAIError(400, message, code="invalid_value")
+    return call.received_at + min(seconds, _MAX_TIMEOUT_S)

@@ -1,0 +1,251 @@
+"""A Backend with a script in place of an engine: what it says, when it stops, what it raises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+
+from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, output_pb2
+from tokenwire_server.backend import CallContext
+from tokenwire_server.errors import StatusError
+from tokenwire_server.validation import Validator
+
+CREATED = 1_700_000_000
+MODELS = {
+    "org/tiny": model_pb2.Model(id="org/tiny", task=model_pb2.MODEL_TASK_GENERATE, max_model_len=4096, chat=True),
+    "org/tiny:poet": model_pb2.Model(id="org/tiny:poet", task=model_pb2.MODEL_TASK_GENERATE, parent="org/tiny"),
+    "mini": model_pb2.Model(id="mini", task=model_pb2.MODEL_TASK_EMBED, embedding_dimensions=3),
+}
+for _model in MODELS.values():
+    _model.create_time.seconds = CREATED
+
+
+@dataclass
+class Script:
+    """What the next calls do."""
+
+    tokens: tuple[str, ...] = ("Hello", " world", "!")
+    """Text of the tokens of each output."""
+    reasoning: str = ""
+    tool_calls: tuple[tuple[str, str], ...] = ()
+    """Name and arguments of each call."""
+    finish: int = output_pb2.FINISH_REASON_STOP
+    stop_match: output_pb2.StopMatch | None = None
+    raises: Exception | None = None
+    raise_after: int = 0
+    """Tokens before it is raised; 0 is before the first event."""
+    gate: asyncio.Event | None = None
+    """Held before the first event until it is set."""
+    gate_after: int = 0
+    """Tokens before the gate; 0 is before the first event."""
+    no_end: bool = False
+    """The stream stops without its end."""
+    last_choice_first: bool = False
+    """The deltas of the last choice come first."""
+    logprob: float = -0.5
+
+
+@dataclass
+class FakeBackend:
+    """Answers chat, generation, embedding and models; records what it was asked."""
+
+    keys: frozenset[str] = frozenset()
+    script: Script = field(default_factory=Script)
+    requests: list[Any] = field(default_factory=list)
+    calls: list[CallContext] = field(default_factory=list)
+    running: int = 0
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while a call is in the backend."""
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a call was cancelled or its stream closed early."""
+    validator: Validator = field(default_factory=Validator)
+
+    def reset(self) -> None:
+        """Forgets everything but the validator."""
+        self.keys = frozenset()
+        self.script = Script()
+        self.requests.clear()
+        self.calls.clear()
+        self.entered.clear()
+        self.cancelled.clear()
+
+    def authorize(self, call: CallContext) -> None:
+        if self.keys and call.api_key not in self.keys:
+            raise StatusError.of("UNAUTHENTICATED", "Incorrect API key provided.")
+        call.identity = "test"
+
+    async def unary(self, method: str, request: Message, call: CallContext) -> Message:
+        if method.endswith("/ListModels"):
+            return _page(request)
+        if method.endswith("/GetModel"):
+            return model_pb2.GetModelResponse(model=_model_named(request.model))
+        if method.endswith("/Embed"):
+            return await self._embed(request, call)
+        events = [event async for event in self.stream(method, request, call)]
+        return _folded(request, events)
+
+    async def stream(self, method: str, request: Message, call: CallContext) -> AsyncIterator[Any]:
+        self.requests.append(request)
+        self.calls.append(call)
+        self._admit(request)
+        self.running += 1
+        self.entered.set()
+        done = False
+        try:
+            async for event in self._events(request):
+                yield event
+            done = True
+        except StatusError:
+            done = True
+            raise
+        finally:
+            self.running -= 1
+            if not done:
+                self.cancelled.set()
+
+    def _admit(self, request: Any) -> None:
+        self.validator.check(request)
+        _model_named(request.model)
+        if self.script.raises is not None and not self.script.raise_after:
+            raise self.script.raises
+
+    async def _embed(self, request: embedding_pb2.EmbedRequest, call: CallContext) -> Message:
+        self.requests.append(request)
+        self.calls.append(call)
+        self._admit(request)
+        response = embedding_pb2.EmbedResponse(model=request.model)
+        for index in range(len(request.inputs)):
+            response.embeddings.add(index=index, values=[0.25, -0.5, float(index)], prompt_token_count=2)
+        response.usage.prompt_token_count = 2 * len(request.inputs)
+        return response
+
+    async def _events(self, request: Any) -> AsyncIterator[Any]:
+        script = self.script
+        chat = isinstance(request, chat_pb2.ChatRequest)
+        event = chat_pb2.StreamChatResponse if chat else generation_pb2.StreamGenerateResponse
+        n = request.sampling.n or 1
+        if script.gate is not None and not script.gate_after:
+            await script.gate.wait()
+        yield event(start=_start(request))
+        order = range(n)[::-1] if script.last_choice_first else range(n)
+        tokens = _tokens(request, script)
+        if script.reasoning:
+            for index in order:
+                yield event(delta=chat_pb2.ChatDelta(index=index, reasoning=script.reasoning))
+        for count, token in enumerate(tokens):
+            if script.raises is not None and count == script.raise_after:
+                raise script.raises
+            if script.gate is not None and script.gate_after and count == script.gate_after:
+                await script.gate.wait()
+            for index in order:
+                yield event(delta=_delta(request, index, count, token, script))
+        for number, (name, arguments) in enumerate(script.tool_calls):
+            for index in order:
+                for delta in _tool_deltas(number, name, arguments):
+                    yield event(delta=chat_pb2.ChatDelta(index=index, tool_calls=[delta]))
+        cut = len(tokens) < len(script.tokens)
+        reason = output_pb2.FINISH_REASON_LENGTH if cut else script.finish
+        for index in order:
+            yield event(finish=output_pb2.OutputFinish(index=index, finish_reason=reason, stop_match=script.stop_match))
+        if not script.no_end:
+            usage = output_pb2.Usage(prompt_token_count=5, output_token_count=n * len(tokens), cached_token_count=2)
+            yield event(end=output_pb2.StreamEnd(usage=usage))
+
+
+def _tokens(request: Any, script: Script) -> tuple[str, ...]:
+    if request.structured_output.choice.choices:
+        return (request.structured_output.choice.choices[0],)
+    limit = request.sampling.max_tokens or len(script.tokens)
+    return script.tokens[:limit]
+
+
+def _start(request: Any) -> output_pb2.StreamStart:
+    start = output_pb2.StreamStart(model=request.model, prompt_token_count=5, cached_token_count=2)
+    start.create_time.seconds = CREATED
+    if request.output.return_token_ids:
+        start.prompt.token_ids.extend(range(5))
+    if request.output.HasField("prompt_logprobs"):
+        for count, text in enumerate(("Say", " it")):
+            one = start.prompt.logprobs.add(token_id=count, token=text, token_bytes=text.encode())
+            if count:
+                one.logprob = -1.0
+                one.top.add(token_id=9, token=" no", token_bytes=b" no", logprob=-0.25, rank=1)
+    return start
+
+
+def _delta(request: Any, index: int, count: int, token: str, script: Script) -> Any:
+    echo = "".join(("Say", " it")) if request.output.echo and count == 0 else ""
+    if isinstance(request, chat_pb2.ChatRequest):
+        delta: Any = chat_pb2.ChatDelta(index=index, content=token)
+    else:
+        delta = generation_pb2.GenerateDelta(index=index, text=echo + token)
+    if request.output.return_token_ids:
+        delta.token_ids.append(100 + count)
+    if request.output.HasField("logprobs"):
+        one = delta.logprobs.add(token_id=100 + count, token=token, token_bytes=token.encode(), logprob=script.logprob)
+        for rank in range(request.output.logprobs):
+            one.top.add(token_id=rank, token=f"t{rank}", token_bytes=b"t%d" % rank, logprob=-1.0 - rank, rank=rank + 1)
+    return delta
+
+
+def _tool_deltas(number: int, name: str, arguments: str) -> list[chat_pb2.ToolCallDelta]:
+    half = len(arguments) // 2
+    return [
+        chat_pb2.ToolCallDelta(index=number, id=f"call_{number}", name=name),
+        chat_pb2.ToolCallDelta(index=number, arguments=arguments[:half]),
+        chat_pb2.ToolCallDelta(index=number, arguments=arguments[half:]),
+    ]
+
+
+def _folded(request: Any, events: list[Any]) -> Message:
+    chat = isinstance(request, chat_pb2.ChatRequest)
+    response: Any = chat_pb2.ChatResponse() if chat else generation_pb2.GenerateResponse()
+    outputs = response.choices if chat else response.outputs
+    for index in range(request.sampling.n or 1):
+        outputs.add(index=index)
+    for event in events:
+        kind = event.WhichOneof("event")
+        if kind == "start":
+            response.model = event.start.model
+            response.create_time.CopyFrom(event.start.create_time)
+            response.prompt.CopyFrom(event.start.prompt)
+        elif kind == "delta":
+            _fold_delta(outputs[event.delta.index], event.delta, chat=chat)
+        elif kind == "finish":
+            outputs[event.finish.index].finish_reason = event.finish.finish_reason
+            outputs[event.finish.index].stop_match.CopyFrom(event.finish.stop_match)
+        else:
+            response.usage.CopyFrom(event.end.usage)
+    return response
+
+
+def _fold_delta(output: Any, delta: Any, *, chat: bool) -> None:
+    output.token_ids.extend(delta.token_ids)
+    output.logprobs.extend(delta.logprobs)
+    if not chat:
+        output.text += delta.text
+        return
+    output.content += delta.content
+    output.reasoning += delta.reasoning
+    for call in delta.tool_calls:
+        if call.name:
+            output.tool_calls.add(id=call.id, name=call.name)
+        output.tool_calls[call.index].arguments += call.arguments
+
+
+def _page(request: Any) -> model_pb2.ListModelsResponse:
+    """One model a page, so that the shim has to turn pages."""
+    names = sorted(MODELS)
+    at = int(request.page_token or 0)
+    following = str(at + 1) if at + 1 < len(names) else ""
+    return model_pb2.ListModelsResponse(models=[MODELS[names[at]]], next_page_token=following)
+
+
+def _model_named(name: str) -> model_pb2.Model:
+    if name not in MODELS:
+        raise StatusError.not_found("MODEL_NOT_FOUND", "model", name, MODELS)
+    return MODELS[name]
