@@ -23,7 +23,7 @@ OWN = ("tokenwire/v1", "tokenwire/admin/v1")
 
 
 def generate(out: Path) -> None:
-    """Writes _pb2.py, _pb2.pyi, _pb2_grpc.py and _pb2_grpc.pyi of every proto of ours, and buf/validate, below `out`."""
+    """Writes modules and stubs of every proto of ours, and of buf/validate, below `out`."""
     includes = [f"-I{ROOT}", f"-I{ROOT / 'third_party'}", f"-I{Path(grpc_tools.__file__).parent / '_proto'}"]
     own = sorted(str(p.relative_to(ROOT)) for folder in OWN for p in (ROOT / folder).glob("*.proto"))
     services = [p for p in own if "\nservice " in (ROOT / p).read_text()]

@@ -79,8 +79,4 @@ class Backend(Protocol):
 def contract_services() -> dict[str, ServiceDescriptor]:
     """Every service of the contract by full name, `tokenwire.admin.v1.AdminService` among them."""
     modules = (chat_pb2, embedding_pb2, generation_pb2, model_pb2, tokenization_pb2, admin_pb2)
-    return {
-        service.full_name: service
-        for module in modules
-        for service in module.DESCRIPTOR.services_by_name.values()
-    }
+    return {service.full_name: service for module in modules for service in module.DESCRIPTOR.services_by_name.values()}

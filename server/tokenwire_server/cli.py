@@ -8,10 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tokenwire_server import __version__
 
-__all__ = ["EXIT_START_FAILED", "main"]
-
-EXIT_START_FAILED = 3
-"""Exit code of every start that failed: configuration, ports, model, Ray."""
+__all__ = ["main"]
 
 _EXTRAS = {
     "rich": "cli",
@@ -78,7 +75,11 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     server.add_argument("--http-port", type=int, default=8000, help="port of REST (default: %(default)s)")
     server.add_argument("--admin", action="store_true", help="answer AdminService")
     server.add_argument(
-        "--drain-timeout", type=float, default=30.0, metavar="S", help="seconds for open streams at the end (default: 30)"
+        "--drain-timeout",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds for open streams at the end (default: 30)",
     )
     ray = serve.add_argument_group("Ray")
     ray.add_argument("--address", help="Ray cluster to join; default: start one on this machine")
@@ -139,12 +140,13 @@ def _check(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from tokenwire_server.config import ConfigError, load_file
+    from tokenwire_server.errors import StartError
 
     try:
         config = load_file(Path(args.config))
     except ConfigError as error:
         print(error, file=sys.stderr)
-        return EXIT_START_FAILED
+        return StartError.EXIT_CODE
     names = ", ".join(one.model_loading_config.model_id for one in config.llm_configs)
     print(f"{args.config}: fine ({names})")
     return 0

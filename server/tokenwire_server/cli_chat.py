@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import grpc
+
 import tokenwire
 from tokenwire.v1 import chat_pb2
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenwire_server import preflight, serve_env
-from tokenwire_server.cli import EXIT_START_FAILED
 from tokenwire_server.config import ConfigError, ServiceConfig, default_config, load_file
 from tokenwire_server.embedded import provide
 from tokenwire_server.errors import StartError
@@ -29,7 +28,7 @@ __all__ = ["serve"]
 _POLL_S = 0.1
 
 
-class _Stop(Exception):
+class _StoppedError(Exception):
     """Ctrl-C or SIGTERM came during the start."""
 
 
@@ -50,8 +49,8 @@ def serve(args: argparse.Namespace) -> int:
         except (ConfigError, StartError) as error:
             for line in str(error).splitlines():
                 print(f"tokenwire: {line}", file=sys.stderr)
-            return EXIT_START_FAILED
-        except _Stop:
+            return StartError.EXIT_CODE
+        except _StoppedError:
             screen.line("stopped during the start")
     return 0
 
@@ -79,7 +78,7 @@ class _Screen:
     def ready(self, args: argparse.Namespace, config: ServiceConfig) -> None:
         """The addresses, and how to call them."""
         model = config.llm_configs[0].model_loading_config.model_id
-        key = "-H 'authorization: Bearer YOUR_KEY' " if config.keys() else ""
+        key = "-H 'authorization: Bearer YOUR_KEY' " if config.secret_keys() else ""
         grpc, rest = f"localhost:{args.grpc_port}", f"localhost:{args.http_port}"
         ask = "What is the capital of France?"
         print(
@@ -198,7 +197,7 @@ def _deploy(
 def _wait(done: Any, stop: threading.Event) -> None:
     while not done():
         if stop.wait(_POLL_S):
-            raise _Stop
+            raise _StoppedError
 
 
 def _descendants() -> list[psutil.Process]:

@@ -202,7 +202,7 @@ class ServiceConfig(_Strict):
             )
         return self
 
-    def keys(self) -> list[str]:
+    def secret_keys(self) -> list[str]:
         """The API keys, from here or else from the environment."""
         given = [key.get_secret_value() for key in self.api_keys]
         return given or [key for key in os.environ.get("TOKENWIRE_API_KEYS", "").split(",") if key]
@@ -218,8 +218,10 @@ def load_config(data: Any) -> ServiceConfig:
         return data
     if isinstance(data, Mapping):
         # LLMConfig objects are welcome beside plain mappings.
-        data = {k: [c.model_dump() if isinstance(c, LLMConfig) else c for c in v] if k == "llm_configs" else v
-                for k, v in data.items()}
+        data = {
+            k: [c.model_dump() if isinstance(c, LLMConfig) else c for c in v] if k == "llm_configs" else v
+            for k, v in data.items()
+        }
     try:
         return ServiceConfig.model_validate(data)
     except ValidationError as error:

@@ -127,9 +127,7 @@ class StatusError(Exception):
         return None if retry is None else retry.retry_delay.ToMilliseconds() / 1000
 
     @classmethod
-    def of(
-        cls, reason: str, message: str, *details: Message, metadata: Mapping[str, str] | None = None
-    ) -> StatusError:
+    def of(cls, reason: str, message: str, *details: Message, metadata: Mapping[str, str] | None = None) -> StatusError:
         """Builds the error of a row of `REASONS`.
 
         Args:
@@ -195,6 +193,9 @@ class StatusError(Exception):
 
 class StartError(Exception):
     """The service, or an engine, cannot start. Its text is for the operator: one line that says why and what to do."""
+
+    EXIT_CODE = 3
+    """Exit code of every start that failed: configuration, ports, model, Ray."""
 
 
 def error_details(status: status_pb2.Status, kind: type[_Detail]) -> _Detail | None:

@@ -65,7 +65,7 @@ def server_options(max_message_bytes: int) -> list[tuple[str, int]]:
 async def plain_server(
     door: wire.RpcMethods, address: str, *, grace_s: float = 5.0
 ) -> AsyncIterator[tuple[grpc.aio.Server, int]]:
-    """Runs the methods at `address` (`host:port`, port 0 for any), with health and reflection; yields server and port."""
+    """Runs the methods with health and reflection; yields server and port. `address`: `host:port`, 0 for any."""
     server = grpc.aio.server(options=server_options(door.max_message_bytes))
     for name in wire.registration_functions():
         getattr(wire, name.rpartition(".")[2])(door, server)

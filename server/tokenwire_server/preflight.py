@@ -35,7 +35,7 @@ def check_host(host: str) -> None:
 
 
 def check_engine_installed(llm: LLMConfig) -> None:
-    """vLLM must be importable where it is asked for.
+    """The engine must be importable where it is asked for.
 
     Raises:
         StartError: It is not installed.

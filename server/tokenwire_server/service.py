@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -139,15 +139,13 @@ class Service:
 
     async def _chat(self, request: chat_pb2.ChatRequest, call: CallContext) -> Message:
         self._check_inference(request)
-        async with self._guard.admit(call):
-            async with aclosing(self._engine.chat(request, call, stream=False)) as events:
-                return await collect_chat(events)
+        async with self._guard.admit(call), aclosing(self._engine.chat(request, call, stream=False)) as events:
+            return await collect_chat(events)
 
     async def _generate(self, request: generation_pb2.GenerateRequest, call: CallContext) -> Message:
         self._check_inference(request)
-        async with self._guard.admit(call):
-            async with aclosing(self._engine.generate(request, call, stream=False)) as events:
-                return await collect_generate(events)
+        async with self._guard.admit(call), aclosing(self._engine.generate(request, call, stream=False)) as events:
+            return await collect_generate(events)
 
     async def _embed(self, request: embedding_pb2.EmbedRequest, call: CallContext) -> Message:
         self._check_inference(request)
@@ -165,9 +163,7 @@ class Service:
         self._check_inference(request)
         return await self._engine.render_chat(request)
 
-    async def _tokenizer_info(
-        self, _request: tokenization_pb2.GetTokenizerInfoRequest, _call: CallContext
-    ) -> Message:
+    async def _tokenizer_info(self, _request: tokenization_pb2.GetTokenizerInfoRequest, _call: CallContext) -> Message:
         return await self._engine.tokenizer_info()
 
     async def _list_models(self, request: model_pb2.ListModelsRequest, _call: CallContext) -> Message:
@@ -179,9 +175,7 @@ class Service:
         return model_pb2.GetModelResponse(model=self._engine.model)
 
     async def _get_version(self, _request: model_pb2.GetVersionRequest, _call: CallContext) -> Message:
-        return model_pb2.GetVersionResponse(
-            tokenwire=self._version, engine=self._engine.version, api="tokenwire.v1"
-        )
+        return model_pb2.GetVersionResponse(tokenwire=self._version, engine=self._engine.version, api="tokenwire.v1")
 
     async def _server_info(self, _request: admin_pb2.GetServerInfoRequest, _call: CallContext) -> Message:
         info = admin_pb2.ReplicaInfo(
@@ -217,7 +211,7 @@ def _wrong_task(model: str, does: str) -> StatusError:
     return StatusError.of("WRONG_TASK", f"The model `{model}` {does}.", metadata={"model": model})
 
 
-async def _until(events: AsyncGenerator[Any, None], call: CallContext) -> AsyncIterator[Any]:
+async def _until(events: AsyncGenerator[Any, None], call: CallContext) -> AsyncGenerator[Any, None]:
     """Passes events on until the call's deadline, then aborts and raises DEADLINE_EXCEEDED.
 
     One timer for the stream, not one for each event: it cancels the wait for the next event where there is one, and

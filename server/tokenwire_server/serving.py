@@ -28,8 +28,8 @@ from tokenwire_server.engine.protocol import Engine
 from tokenwire_server.errors import StartError
 from tokenwire_server.guard import Guard, GuardLimits
 from tokenwire_server.rest import create_app
-from tokenwire_server.service import Service
 from tokenwire_server.serve_env import ESSENTIAL
+from tokenwire_server.service import Service
 from tokenwire_server.telemetry import configure_logging
 from tokenwire_server.validation import Validator
 
@@ -84,7 +84,9 @@ def _engine(llm: LLMConfig) -> Engine:
     except ModuleNotFoundError as error:
         if error.name not in ("vllm", "torch"):
             raise
-        text = f"{error.name} is not installed: pip install 'tokenwire[cpu]', or 'tokenwire[gpu]' on a machine with a GPU"
+        text = (
+            f"{error.name} is not installed: pip install 'tokenwire[cpu]', or 'tokenwire[gpu]' on a machine with a GPU"
+        )
         raise StartError(text) from None
     return VLLMEngine(loading.model_id, loading.source, llm.engine_kwargs)
 
@@ -108,7 +110,10 @@ class LLMServer(wire.RpcMethods):
         key_digests: SHA-256 of each API key, hexadecimal: the keys themselves do not travel.
     """
 
-    async def __init__(self, config: dict[str, Any], key_digests: Sequence[str]) -> None:
+    # Serve awaits it, so that the engine's tasks run on the loop that serves.
+    async def __init__(  # type: ignore[misc]
+        self, config: dict[str, Any], key_digests: Sequence[str]
+    ) -> None:
         service_config = load_config(config)
         configure_logging(json=service_config.log_format == "json")
         llm = service_config.llm_configs[0]
@@ -179,7 +184,7 @@ def build_app(args: ServiceConfig | dict[str, Any]) -> serve.Application:
         ConfigError: What is wrong, a line each.
     """
     config = load_config(args)
-    digests = [hashlib.sha256(key.encode()).hexdigest() for key in config.keys()]
+    digests = [hashlib.sha256(key.encode()).hexdigest() for key in config.secret_keys()]
     data = config.model_dump(mode="json", exclude={"api_keys"})
     deployment = serve.deployment(LLMServer).options(**_deployment_options(config, config.llm_configs[0]))
     return deployment.bind(data, digests)
@@ -317,7 +322,8 @@ def doors_open(grpc_port: int, http_port: int) -> bool:
     """Whether both doors answer through HAProxy: what comes last is the proxy's view of the replica."""
     try:
         with grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=2)
         with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/readyz", timeout=2) as ready:
             return bool(answer.status == health_pb2.HealthCheckResponse.SERVING and ready.status == 200)
     except (grpc.RpcError, OSError):

@@ -9,7 +9,6 @@ that raises.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -146,9 +145,7 @@ def _stream_handler(name: str, method: MethodDescriptor) -> Callable[..., AsyncI
         try:
             self.check_size(len(request))
             # Closing aborts the engine request whether the cancel arrives here or as GeneratorExit at the yield.
-            async with aclosing(
-                cast(Any, self.rpc_backend.stream(name, _parse(method, request), call))
-            ) as events:
+            async with aclosing(cast(Any, self.rpc_backend.stream(name, _parse(method, request), call))) as events:
                 async for event in events:
                     yield event
         # The error boundary, as above. A cancel is no Exception and passes through.
@@ -229,12 +226,14 @@ _install()
 
 
 def _add(service: ServiceDescriptor, servicer: Any, server: Any) -> None:
-    handlers = {
-        method.name: (
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+    for method in service.methods:
+        make: Any = (
             grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
-        )(getattr(servicer, method.name, None), request_deserializer=None, response_serializer=_serialize)
-        for method in service.methods
-    }
+        )
+        # Serve registers with a stand-in that has no methods, and puts its own handlers in their place.
+        behaviour = getattr(servicer, method.name, None)
+        handlers[method.name] = make(behaviour, request_deserializer=None, response_serializer=_serialize)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
 
 
@@ -255,7 +254,7 @@ add_EmbeddingServiceServicer_to_server = _adder(_services["tokenwire.v1.Embeddin
 add_GenerationServiceServicer_to_server = _adder(_services["tokenwire.v1.GenerationService"])
 add_ModelServiceServicer_to_server = _adder(_services["tokenwire.v1.ModelService"])
 add_TokenizationServiceServicer_to_server = _adder(_services["tokenwire.v1.TokenizationService"])
-add_HealthServicer_to_server = _adder(health_pb2.DESCRIPTOR.services_by_name["Health"])
+add_HealthServicer_to_server = _adder(cast(ServiceDescriptor, health_pb2.DESCRIPTOR.services_by_name["Health"]))
 
 
 def registration_functions() -> list[str]:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-
 import tokenwire
 from tokenwire.testing import FakeServer
 

@@ -8,9 +8,7 @@ from tokenwire_server.engine.protocol import ChatEvents, GenerateEvents
 __all__ = ["collect_chat", "collect_generate"]
 
 
-def _head(
-    response: chat_pb2.ChatResponse | generation_pb2.GenerateResponse, start: output_pb2.StreamStart
-) -> None:
+def _head(response: chat_pb2.ChatResponse | generation_pb2.GenerateResponse, start: output_pb2.StreamStart) -> None:
     response.request_id = start.request_id
     response.model = start.model
     response.create_time.CopyFrom(start.create_time)
@@ -23,9 +21,7 @@ def _tail(response: chat_pb2.ChatResponse | generation_pb2.GenerateResponse, end
     response.timing.CopyFrom(end.timing)
 
 
-def _finish(
-    output: chat_pb2.ChatChoice | generation_pb2.GeneratedOutput, finish: output_pb2.OutputFinish
-) -> None:
+def _finish(output: chat_pb2.ChatChoice | generation_pb2.GeneratedOutput, finish: output_pb2.OutputFinish) -> None:
     output.finish_reason = finish.finish_reason
     if finish.HasField("stop_match"):
         output.stop_match.CopyFrom(finish.stop_match)

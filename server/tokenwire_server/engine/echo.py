@@ -1,8 +1,8 @@
-"""EchoEngine: answers with the prompt, at a set pace, without vLLM. For installs without it and tests of what is around.
+"""EchoEngine: answers with the prompt, at a set pace, without vLLM: for installs without it, and tests around it.
 
 Deterministic: word i of an answer is word i of the prompt, round and round, up to `max_tokens`; a word is a token and
-its id is a hash of it. A prompt that holds `[[fault:NAME:K]]` fails after K tokens: NAME is a reason of the error table,
-or `hang`.
+its id is a hash of it. A prompt that holds `[[fault:NAME:K]]` fails after K tokens: NAME is a reason of the error
+table, or `hang`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,14 @@ class EchoEngine:
     @property
     def limits(self) -> EngineLimits:
         """What it allows."""
-        unsupported = {"tools", "structured_output", "reasoning", "adapter", "output.logprobs", "output.prompt_logprobs"}
+        unsupported = {
+            "tools",
+            "structured_output",
+            "reasoning",
+            "adapter",
+            "output.logprobs",
+            "output.prompt_logprobs",
+        }
         return EngineLimits(self._model.max_model_len, _VOCABULARY, 0, frozenset(unsupported))
 
     @property

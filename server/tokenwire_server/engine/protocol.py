@@ -94,4 +94,3 @@ class Engine(Protocol):
 
     async def cancel(self, request_ids: Sequence[str]) -> int:
         """Ends the named requests with finish reason ABORTED; returns how many were running."""
-

@@ -1,6 +1,6 @@
 """Turns a GGUF file into a folder of safetensors that vLLM loads. Run as a program, once: it imports torch.
 
-    python -m tokenwire_server.engine.vllm_convert FILE.gguf FOLDER
+python -m tokenwire_server.engine.vllm_convert FILE.gguf FOLDER
 """
 
 from __future__ import annotations

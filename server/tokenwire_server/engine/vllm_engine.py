@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import vllm
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.exceptions import VLLMClientError, VLLMError, VLLMValidationError
 from vllm.exceptions import GracefulHTTPError as VLLMOverloadError
+from vllm.exceptions import VLLMClientError, VLLMError, VLLMValidationError
 from vllm.pooling_params import PoolingParams
-from vllm.renderers import TokenizeParams
+from vllm.renderers import ChatParams, TokenizeParams
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
@@ -54,7 +54,14 @@ _UNSUPPORTED = frozenset(
 )
 
 
-class _LastStats(StatLoggerBase):
+_WARM_UP: Sequence[Mapping[str, Any]] = (
+    # On a CPU the first request with logprobs took 13 s, the first with penalties or top-p a second or two.
+    {"temperature": 0.0, "logprobs": 2, "prompt_logprobs": 1},
+    {"temperature": 1.0, "top_p": 0.9, "top_k": 20, "min_p": 0.1, "seed": 1, "frequency_penalty": 0.1},
+)
+
+
+class _LastStats(StatLoggerBase):  # type: ignore[misc]  # vLLM is not typed here
     """Keeps the scheduler's last report: what runs, what waits, how full the cache is."""
 
     running = 0
@@ -64,7 +71,9 @@ class _LastStats(StatLoggerBase):
     def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
         self.kv_blocks = 0
 
-    def record(self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0) -> None:
+    def record(
+        self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0
+    ) -> None:
         """Called by vLLM after each step."""
         if scheduler_stats is not None:
             self.running = scheduler_stats.num_running_reqs
@@ -172,12 +181,16 @@ class VLLMEngine:
         )
 
     async def _warm_up(self, client: AsyncLLM) -> None:
+        """Takes the paths that compile something when they are first taken, so that no caller waits for it."""
         (prompt,) = await client.renderer.render_cmpl_async([{"prompt": "Warm"}])
         if self._model.task == model_pb2.MODEL_TASK_EMBED:
             async for _ in client.encode(prompt, PoolingParams(task="embed"), "warm-up"):
                 pass
-        else:
-            async for _ in client.generate(prompt, SamplingParams(max_tokens=2, temperature=0.0), "warm-up"):
+            return
+        if self._model.chat:
+            client.renderer.warmup(ChatParams())
+        for knobs in _WARM_UP:
+            async for _ in client.generate(prompt, SamplingParams(max_tokens=2, **knobs), "warm-up"):
                 pass
 
     async def shutdown(self) -> None:
@@ -275,7 +288,7 @@ class VLLMEngine:
             raise _too_long(self.limits.max_model_len, prompt_tokens, asked)
         if sampling.HasField("max_tokens"):
             return asked
-        return min(room, self._defaults.get("max_tokens", room))
+        return min(room, int(self._defaults.get("max_tokens", room)))
 
     def _tokenize(self, sampling: sampling_pb2.SamplingParams, *, add_special_tokens: bool) -> dict[str, Any]:
         kwargs: dict[str, Any] = {
@@ -309,7 +322,9 @@ class VLLMEngine:
             raise StatusError.field(_field_of(error.parameter), "is not accepted by the model") from error
         except (VLLMClientError, ValueError, TypeError) as error:
             _log.info("the chat template refused a conversation: %s", type(error).__name__)
-            raise StatusError.field("messages", "the model's chat template does not accept this conversation") from error
+            raise StatusError.field(
+                "messages", "the model's chat template does not accept this conversation"
+            ) from error
 
     def _translated(self, error: VLLMError, call: CallContext) -> StatusError:
         if isinstance(error, EngineDeadError):
@@ -387,9 +402,7 @@ class VLLMEngine:
         prompt = await self._render_conversation(request, params)
         ids = prompt["prompt_token_ids"]
         text = prompt.get("prompt") or self._engine.get_tokenizer().decode(ids)
-        return tokenization_pb2.RenderChatResponse(
-            text=text, token_ids=ids, max_model_len=self.limits.max_model_len
-        )
+        return tokenization_pb2.RenderChatResponse(text=text, token_ids=ids, max_model_len=self.limits.max_model_len)
 
     async def tokenizer_info(self) -> tokenization_pb2.GetTokenizerInfoResponse:
         """See `Engine.tokenizer_info`."""

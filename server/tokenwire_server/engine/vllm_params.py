@@ -38,7 +38,7 @@ _KNOBS = (
 _LOWEST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON and OpenAI's schema do not have."""
 
-_FINISH: Mapping[str, output_pb2.FinishReason] = {
+_FINISH: Mapping[str, output_pb2.FinishReason.ValueType] = {
     "stop": output_pb2.FINISH_REASON_STOP,
     "length": output_pb2.FINISH_REASON_LENGTH,
     "abort": output_pb2.FINISH_REASON_ABORTED,
@@ -73,7 +73,7 @@ def sampling_plan(
         stream: False asks for each output whole.
     """
     knobs: dict[str, Any] = dict(defaults)
-    knobs.update((name, getattr(sampling, name)) for name in _KNOBS if sampling.HasField(name))
+    knobs.update((name, getattr(sampling, name)) for name in _KNOBS if sampling.HasField(name))  # type: ignore[arg-type]  # a name of the list above
     knobs["max_tokens"] = max_tokens
     n = sampling.n if sampling.HasField("n") else 1
     copies = 1
@@ -134,13 +134,12 @@ class EventWriter(Generic[Event]):
         copies: int,
         to_bytes: Callable[[int, str], bytes],
     ) -> None:
-        self._kind = kind
+        self._new: Callable[[], Event] = kind
         self._model = model
         self._call = call
         self._output = output
         self._copies = copies
         self._bytes = to_bytes
-        self._chat = kind is chat_pb2.StreamChatResponse
         self._detailed = output.return_token_ids or output.HasField("logprobs")
         self._counts: dict[int, int] = {}
         self._prompt_tokens = 0
@@ -163,7 +162,7 @@ class EventWriter(Generic[Event]):
     def end(self) -> Event:
         """The last event."""
         now = time.monotonic()
-        event = self._kind()
+        event = self._new()
         usage = event.end.usage
         usage.prompt_token_count = self._prompt_tokens
         usage.cached_token_count = self._cached_tokens
@@ -182,13 +181,11 @@ class EventWriter(Generic[Event]):
         if out.metrics is not None and out.metrics.scheduled_ts:
             # Both are the engine core's own monotonic clock.
             self._queue_s = max(0.0, out.metrics.scheduled_ts - out.metrics.queued_ts)
-        event = self._kind()
+        event = self._new()
         start = event.start
         start.request_id = self._call.request_id
         start.model = self._model
-        start.create_time.FromNanoseconds(
-            time.time_ns() - int((self._first_token_at - self._call.received_at) * 1e9)
-        )
+        start.create_time.FromNanoseconds(time.time_ns() - int((self._first_token_at - self._call.received_at) * 1e9))
         start.prompt_token_count = self._prompt_tokens
         start.cached_token_count = self._cached_tokens
         if self._output.return_token_ids:
@@ -199,10 +196,10 @@ class EventWriter(Generic[Event]):
         return event
 
     def _delta(self, part: CompletionOutput, index: int) -> Event:
-        event = self._kind()
+        event = self._new()
         delta = event.delta
         delta.index = index
-        if self._chat:
+        if isinstance(delta, chat_pb2.ChatDelta):
             delta.content = part.text
         else:
             delta.text = part.text
@@ -214,7 +211,7 @@ class EventWriter(Generic[Event]):
         return event
 
     def _finish(self, part: CompletionOutput, index: int) -> Event:
-        event = self._kind()
+        event = self._new()
         finish = event.finish
         finish.index = index
         reason = _FINISH.get(part.finish_reason or "", output_pb2.FINISH_REASON_ABORTED)

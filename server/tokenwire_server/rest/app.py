@@ -21,6 +21,7 @@ __all__ = ["create_app"]
 
 _Handler = Callable[[Request], Awaitable[Response]]
 _JSON_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
+_MODEL_IN_PATH = {"parameters": [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]}
 
 
 def create_app(
@@ -53,15 +54,15 @@ def create_app(
         _get(app, path, probe)
     routes = OpenAIRoutes(backend, max_body_bytes=max_body_bytes, keep_alive_s=keep_alive_s)
     _get(app, "/v1/models", routes.models)
-    _get(app, "/v1/models/{model:path}", routes.model)
+    _get(app, "/v1/models/{model:path}", routes.model, _MODEL_IN_PATH)
     _post(app, "/v1/chat/completions", routes.chat)
     _post(app, "/v1/completions", routes.completions)
     _post(app, "/v1/embeddings", routes.embeddings)
     return app
 
 
-def _get(app: FastAPI, path: str, handler: _Handler) -> None:
-    app.add_api_route(path, handler, methods=["GET"], response_model=None)
+def _get(app: FastAPI, path: str, handler: _Handler, extra: dict[str, Any] | None = None) -> None:
+    app.add_api_route(path, handler, methods=["GET"], response_model=None, openapi_extra=extra)
     app.add_api_route(path, handler, methods=["HEAD"], response_model=None, include_in_schema=False)
 
 
@@ -72,7 +73,7 @@ def _post(app: FastAPI, path: str, handler: _Handler) -> None:
 async def _no_such_route(request: Request, error: Exception) -> Response:
     """404 and 405 of the router, in the envelope; OPTIONS says what a URL allows."""
     allowed = _allowed_methods(request)
-    if not allowed:
+    if not allowed or (isinstance(error, HTTPException) and error.status_code == 404):
         raise OpenAIError(404, f"Unknown request URL: {request.method} {request.url.path[:256]}", code="unknown_url")
     headers = {"allow": ", ".join(sorted(allowed | {"OPTIONS"}))}
     if request.method == "OPTIONS":
