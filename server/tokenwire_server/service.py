@@ -112,8 +112,8 @@ class Service:
         self._guard.authorize(call)
         if method.startswith(_ADMIN):
             self._guard.check_admin()
-        self._guard.set_deadline(call, request)
         self._validator.check(request)
+        self._guard.set_deadline(call, request)
         if "request_id" in request.DESCRIPTOR.fields_by_name:
             call.request_id = request.request_id or call.request_id  # type: ignore[attr-defined]
         self._check_model(method, request)

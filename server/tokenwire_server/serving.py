@@ -266,6 +266,7 @@ def start_serve(*, host: str, grpc_port: int, http_port: int) -> None:
             f"Serve already runs on this cluster with gRPC on port {client.grpc_config.port} and HTTP on port "
             f"{client.http_config.port}, which cannot change: use those ports, or `serve shutdown` first"
         )
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # phases say what it would
     serve.start(
         http_options={"host": host, "port": http_port},
         grpc_options={"port": grpc_port, "grpc_servicer_functions": wire.registration_functions()},

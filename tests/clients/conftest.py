@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+
 import tokenwire
 from tokenwire.testing import FakeServer
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from tokenwire import errors
 from tokenwire.testing import FakeServer
 
@@ -16,7 +18,7 @@ async def cancelled(server: FakeServer) -> bool:
     return await asyncio.to_thread(server.wait_cancelled)
 
 
-class Oops(Exception):
+class OopsError(Exception):
     """A failure of the user's own."""
 
 
@@ -38,9 +40,14 @@ def test_sync_close(server, client):
 
 def test_sync_exception_in_the_block(server, client):
     server.reply("one two", hold=True)
-    with pytest.raises(Oops), client.stream_chat("x") as stream:
-        next(stream)
-        raise Oops
+
+    def use() -> None:
+        with client.stream_chat("x") as stream:
+            next(stream)
+            raise OopsError
+
+    with pytest.raises(OopsError):
+        use()
     assert server.wait_cancelled()
 
 
@@ -80,6 +87,23 @@ def test_sync_cancel_by_another_thread_ends_the_iteration(server, client):
     assert server.wait_cancelled()
 
 
+@pytest.mark.parametrize("method", ["chat", "stream_chat"])
+def test_sync_ctrl_c(server, client, method):
+    server.reply("", hold=True)
+
+    def interrupt() -> None:
+        if server.wait_calls(1):
+            _thread.interrupt_main()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(interrupt)
+        # `caught` keeps the frames and all that they hold, so that nothing is cancelled by being dropped.
+        with pytest.raises(KeyboardInterrupt) as caught:
+            list(getattr(client, method)("x"))
+    assert server.wait_cancelled()
+    assert caught.traceback
+
+
 def test_a_stream_that_was_never_read_sends_nothing(server, client, aclient):
     with client.stream_chat("x"):
         pass
@@ -112,10 +136,14 @@ async def test_async_close(server, aclient):
 
 async def test_async_exception_in_the_block(server, aclient):
     server.reply("one two", hold=True)
-    with pytest.raises(Oops):
+
+    async def use() -> None:
         async with aclient.stream_chat("x") as stream:
             await anext(stream)
-            raise Oops
+            raise OopsError
+
+    with pytest.raises(OopsError):
+        await use()
     assert await cancelled(server)
 
 
@@ -155,12 +183,12 @@ async def test_async_cancel_by_another_task_ends_the_iteration(server, aclient):
 
 
 async def test_a_cancelled_task_cancels_its_stream(server, aclient):
-    server.reply("one", hold=True)
-    stream = aclient.stream_chat("x")
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            async for _ in stream:
-                pass
+    server.reply("", hold=True)
+    task = asyncio.create_task(anext(aclient.stream_chat("x")))
+    assert await asyncio.to_thread(server.wait_calls, 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert await cancelled(server)
 
 
@@ -189,3 +217,14 @@ async def test_closing_the_client_ends_its_calls(server, make_flavour):
             await task
     assert await cancelled(server)
     assert await cancelled(server)
+
+
+async def test_closing_the_client_ends_a_stream_that_nobody_reads_at_the_moment(server, make_flavour):
+    flavour = make_flavour()
+    server.reply("one two", hold=True)
+    stream = flavour.client.stream_chat("x")
+    await (anext(stream) if flavour.is_async else asyncio.to_thread(next, stream))
+    await flavour.close()
+    assert await cancelled(server)
+    with pytest.raises(errors.ClientClosedError):
+        await flavour.read(stream, [])

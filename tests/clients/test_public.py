@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import tokenwire
 from tokenwire import errors, testing
 

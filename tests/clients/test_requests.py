@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tokenwire import _arguments as arguments
 from tokenwire._messages import chat_messages
 from tokenwire._requests import chat_request, embed_request, generate_request, plain_request, render_request

@@ -6,6 +6,7 @@ import time
 
 import grpc
 import pytest
+
 from tokenwire import errors
 from tokenwire._retry import Attempts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 import tokenwire
 from tokenwire.v1 import chat_pb2, output_pb2, sampling_pb2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tokenwire import errors
 from tokenwire._streams import ChatAccumulator, GenerateAccumulator
 from tokenwire.v1 import chat_pb2, generation_pb2, output_pb2

@@ -6,6 +6,7 @@ import json
 
 import grpc
 import pytest
+
 import tokenwire
 from tokenwire._rpcs import SERVICES
 from tokenwire._settings import Settings

@@ -33,7 +33,7 @@ class Script:
     reasoning: str = ""
     tool_calls: tuple[tuple[str, str], ...] = ()
     """Name and arguments of each call."""
-    finish: int = output_pb2.FINISH_REASON_STOP
+    finish: Any = output_pb2.FINISH_REASON_STOP
     stop_match: output_pb2.StopMatch | None = None
     raises: Exception | None = None
     raise_after: int = 0
@@ -62,6 +62,8 @@ class FakeBackend:
     """Set while a call is in the backend."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a call was cancelled or its stream closed early."""
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the last running call has ended."""
     validator: Validator = field(default_factory=Validator)
 
     def reset(self) -> None:
@@ -78,7 +80,7 @@ class FakeBackend:
             raise StatusError.of("UNAUTHENTICATED", "Incorrect API key provided.")
         call.identity = "test"
 
-    async def unary(self, method: str, request: Message, call: CallContext) -> Message:
+    async def unary(self, method: str, request: Any, call: CallContext) -> Message:
         if method.endswith("/ListModels"):
             return _page(request)
         if method.endswith("/GetModel"):
@@ -93,6 +95,7 @@ class FakeBackend:
         self.calls.append(call)
         self._admit(request)
         self.running += 1
+        self.idle.clear()
         self.entered.set()
         done = False
         try:
@@ -106,6 +109,8 @@ class FakeBackend:
             self.running -= 1
             if not done:
                 self.cancelled.set()
+            if not self.running:
+                self.idle.set()
 
     def _admit(self, request: Any) -> None:
         self.validator.check(request)
@@ -126,7 +131,7 @@ class FakeBackend:
     async def _events(self, request: Any) -> AsyncIterator[Any]:
         script = self.script
         chat = isinstance(request, chat_pb2.ChatRequest)
-        event = chat_pb2.StreamChatResponse if chat else generation_pb2.StreamGenerateResponse
+        event: Any = chat_pb2.StreamChatResponse if chat else generation_pb2.StreamGenerateResponse
         n = request.sampling.n or 1
         if script.gate is not None and not script.gate_after:
             await script.gate.wait()
@@ -137,6 +142,7 @@ class FakeBackend:
             for index in order:
                 yield event(delta=chat_pb2.ChatDelta(index=index, reasoning=script.reasoning))
         for count, token in enumerate(tokens):
+            await asyncio.sleep(0)  # as an engine, a step takes a turn of the loop
             if script.raises is not None and count == script.raise_after:
                 raise script.raises
             if script.gate is not None and script.gate_after and count == script.gate_after:
@@ -186,7 +192,8 @@ def _delta(request: Any, index: int, count: int, token: str, script: Script) -> 
     if request.output.return_token_ids:
         delta.token_ids.append(100 + count)
     if request.output.HasField("logprobs"):
-        one = delta.logprobs.add(token_id=100 + count, token=token, token_bytes=token.encode(), logprob=script.logprob)
+        one = delta.logprobs.add(token_id=100 + count, token_bytes=token.encode(), logprob=script.logprob)
+        one.token = token
         for rank in range(request.output.logprobs):
             one.top.add(token_id=rank, token=f"t{rank}", token_bytes=b"t%d" % rank, logprob=-1.0 - rank, rank=rank + 1)
     return delta
@@ -201,7 +208,7 @@ def _tool_deltas(number: int, name: str, arguments: str) -> list[chat_pb2.ToolCa
     ]
 
 
-def _folded(request: Any, events: list[Any]) -> Message:
+def _folded(request: Any, events: list[Any]) -> Any:
     chat = isinstance(request, chat_pb2.ChatRequest)
     response: Any = chat_pb2.ChatResponse() if chat else generation_pb2.GenerateResponse()
     outputs = response.choices if chat else response.outputs

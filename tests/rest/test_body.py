@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-
 from tests.rest.conftest import MAX_BODY_BYTES
 from tests.rest.fake_backend import FakeBackend
 from tests.rest.sse import check_envelope

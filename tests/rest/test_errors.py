@@ -6,9 +6,9 @@ import grpc
 import httpx
 import pytest
 from google.rpc import code_pb2, status_pb2
-
 from tests.rest.fake_backend import FakeBackend, Script
 from tests.rest.sse import check_envelope, choices, events
+
 from tokenwire_server.errors import REASONS, StatusError
 from tokenwire_server.rest.openai.errors import from_status
 from tokenwire_server.rest.openai.params import ParamNames
@@ -58,7 +58,9 @@ async def test_foreign_exception_text_stays_inside(
     assert "secret-token-123" in caplog.text  # the log has it
 
 
-@pytest.mark.parametrize("error", [StatusError.retry_later("ENGINE_DEAD", "The engine died.", 1), RuntimeError("secret")])
+@pytest.mark.parametrize(
+    "error", [StatusError.retry_later("ENGINE_DEAD", "The engine died.", 1), RuntimeError("secret")]
+)
 async def test_mid_stream_error(http: httpx.AsyncClient, backend: FakeBackend, error: Exception) -> None:
     backend.script = Script(raises=error, raise_after=2)
     response = await http.post("/v1/chat/completions", json=CHAT | {"stream": True})
@@ -91,6 +93,26 @@ async def test_context_length(http: httpx.AsyncClient, backend: FakeBackend, str
             "messages" if "chat" in path else "prompt",
         )
         assert "maximum context length is 4096 tokens" in error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("field", "body", "param"),
+    [
+        ("messages", {}, "messages"),  # a template that refuses the conversation
+        ("structured_output.regex", {"structured_outputs": {"regex": "["}}, "structured_outputs"),
+        ("structured_output.json_schema", {"guided_json": {"type": "objekt"}}, "guided_json"),
+        ("sampling.logit_bias[999999]", {"logit_bias": {"999999": 1}}, "logit_bias"),
+    ],
+)
+async def test_what_only_the_engine_can_refuse(
+    http: httpx.AsyncClient, backend: FakeBackend, field: str, body: dict[str, Any], param: str, stream: bool
+) -> None:
+    backend.script = Script(raises=StatusError.field(field, "is not accepted"))
+    response = await http.post("/v1/chat/completions", json=CHAT | body | {"stream": stream})
+    assert response.status_code == 400
+    error = check_envelope(response)
+    assert (error["param"], error["code"]) == (param, "invalid_value")
 
 
 @pytest.mark.parametrize(

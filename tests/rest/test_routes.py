@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import httpx
 import pytest
-
 from tests.rest.conftest import Readiness
 from tests.rest.fake_backend import FakeBackend
 from tests.rest.sse import check_envelope
@@ -119,8 +118,8 @@ async def test_request_id_is_on_every_response(http: httpx.AsyncClient, backend:
     given = await http.get(path, headers={"x-request-id": "mine.1-a_B"})
     assert given.headers["x-request-id"] == "mine.1-a_B"
     assert given.headers["x-content-type-options"] == "nosniff"
-    for bad in ("a b", "x" * 129, "ü".encode().decode("latin-1")):
-        made = await http.get(path, headers={"x-request-id": bad.encode("latin-1").decode("ascii", "replace")[:200]})
+    for bad in ("a b", "x" * 129, "ü", ""):
+        made = await http.get(path, headers=[(b"x-request-id", bad.encode())])
         assert made.headers["x-request-id"].startswith("req_")
 
 

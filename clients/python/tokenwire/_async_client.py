@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -74,8 +73,6 @@ class AsyncClient:
         # Made with the first call, since a channel of grpc.aio belongs to the loop that runs when it is made.
         self._channels: list[grpc.aio.Channel] = []
         self._turn: Iterator[grpc.aio.Channel] = iter(())
-        # A channel of grpc.aio, when closed, ends only the calls that it finds in the frames of tasks.
-        self._calls: weakref.WeakSet[Any] = weakref.WeakSet()
         self._closed = False
 
     def __repr__(self) -> str:
@@ -201,8 +198,6 @@ class AsyncClient:
     async def close(self) -> None:
         """Closes the connections. Calls that still run end with `ClientClosedError`."""
         self._closed = True
-        for call in list(self._calls):
-            call.cancel()
         for channel in self._channels:
             await channel.close()
 
@@ -229,9 +224,7 @@ class AsyncClient:
         def open_call(seconds: float) -> Any:
             rpcs.stamp_timeout(request, seconds)
             method = self._channel().unary_stream(rpc.path, rpc.serialize, rpc.parse)
-            call = method(request, timeout=seconds, metadata=self._settings.metadata)
-            self._calls.add(call)
-            return call
+            return method(request, timeout=seconds, metadata=self._settings.metadata)
 
         return open_call
 
@@ -246,10 +239,8 @@ class AsyncClient:
             seconds = attempts.remaining()
             rpcs.stamp_timeout(request, seconds)
             method = self._channel().unary_unary(rpc.path, rpc.serialize, rpc.parse)
-            call = method(request, timeout=seconds, metadata=self._settings.metadata)
-            self._calls.add(call)
             try:
-                return await call
+                return await method(request, timeout=seconds, metadata=self._settings.metadata)
             except grpc.RpcError as error:
                 failure = from_rpc_error(error)
             except asyncio.CancelledError:

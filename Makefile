@@ -1,0 +1,61 @@
+# Each target sets up what it needs, says what it is doing, and does nothing twice.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PROTO_READY := .venv-proto/.ready
+# vLLM's build for the machine: cpu or gpu.
+EXTRA ?= cpu
+ARGS ?=
+
+.PHONY: help setup serve demo test check proto bench format clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+setup: $(READY)  ## make .venv with tokenwire, buf and grpcurl in its bin
+
+$(READY): pyproject.toml constraints.txt tools/setup.sh
+	@bash tools/setup.sh "$(PYTHON)" "$(VENV)" "$(EXTRA)"
+	@touch $@
+
+$(PROTO_READY): tools/constraints-proto.txt
+	@echo "setup: .venv-proto, the code generator's own environment"
+	@$(PYTHON) -m venv .venv-proto
+	@.venv-proto/bin/python -m pip install --quiet -r tools/constraints-proto.txt
+	@touch $@
+
+serve: $(READY)  ## serve the embedded model, or what ARGS say (ARGS="models.yaml --http-port 8080")
+	@$(BIN)/tokenwire serve $(ARGS)
+
+demo: $(READY)  ## start, ask in four ways, print the answers, stop
+	@$(BIN)/python examples/demo.py
+
+test: check  ## check, unit tests, and the real engine behind Ray Serve (about 5 minutes)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) $(PROTO_READY)  ## lint, types, import order, contract, generated code (under a minute)
+	@echo "check: ruff"        && $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+	@echo "check: mypy"        && $(BIN)/mypy --no-error-summary
+	@echo "check: import order" && $(BIN)/lint-imports --no-cache > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
+	@echo "check: buf lint"    && $(BIN)/buf lint
+	@echo "check: buf format"  && $(BIN)/buf format --exit-code --diff --path protos/tokenwire
+	@echo "check: buf breaking" && $(BIN)/buf build --as-file-descriptor-set -o - | $(BIN)/buf breaking - --against protos/baseline.binpb --config buf.yaml
+	@echo "check: generated code" && PATH="$(CURDIR)/.venv-proto/bin:$$PATH" python protos/generate.py --check
+
+proto: $(READY) $(PROTO_READY)  ## generate the stubs of a changed contract
+	@$(BIN)/buf format --write --path protos/tokenwire
+	@PATH="$(CURDIR)/.venv-proto/bin:$$PATH" python protos/generate.py
+
+format: $(READY)  ## let ruff and buf write the sources their way
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+	@$(BIN)/buf format --write --path protos/tokenwire
+
+bench: $(READY)  ## messages a second through each door, against a bare grpc.aio server (2 minutes)
+	@$(BIN)/python benchmarks/doors.py $(ARGS)
+
+clean:  ## remove the environments (not the cached models)
+	@rm -rf .venv .venv-proto .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,38 @@
+"""What the whole suite shares: one plain server over the echo engine, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import grpc
+import pytest
+from tokenwire_server.engine.echo import EchoEngine
+from tokenwire_server.grpc_server import GrpcDoor, plain_server
+from tokenwire_server.guard import Guard, GuardLimits
+from tokenwire_server.service import Service
+from tokenwire_server.validation import Validator
+
+MAX_MESSAGE_BYTES = 1 << 20
+
+
+@dataclass
+class EchoServer:
+    """A plain server over the echo engine, and what it is made of."""
+
+    channel: grpc.aio.Channel
+    target: str
+    engine: EchoEngine
+    service: Service
+
+
+@pytest.fixture(scope="session")
+async def echo_server() -> AsyncIterator[EchoServer]:
+    engine = EchoEngine("echo", step_ms=1)
+    await engine.start()
+    guard = Guard(GuardLimits(max_running=64, max_queued=256, max_timeout_s=30), admin=True)
+    service = Service(engine, guard, Validator(max_n=8), version="test")
+    async with plain_server(GrpcDoor(service, "echo", MAX_MESSAGE_BYTES), "127.0.0.1:0", grace_s=0) as (_, port):
+        target = f"127.0.0.1:{port}"
+        async with grpc.aio.insecure_channel(target) as channel:
+            yield EchoServer(channel, target, engine, service)
