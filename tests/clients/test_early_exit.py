@@ -5,11 +5,14 @@ from __future__ import annotations
 import _thread
 import asyncio
 import contextlib
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 
+import tokenwire
 from tokenwire import errors
 from tokenwire.testing import FakeServer
 
@@ -87,21 +90,35 @@ def test_sync_cancel_by_another_thread_ends_the_iteration(server, client):
     assert server.wait_cancelled()
 
 
+def waits_for_grpc(thread: int) -> bool:
+    """Whether a thread waits for an event of a call, as opposed to being about to."""
+    frame = sys._current_frames()[thread]
+    if frame.f_code is not threading.Condition.wait.__code__:
+        return False
+    while frame is not None and frame.f_code is not grpc._common.wait.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 @pytest.mark.parametrize("method", ["chat", "stream_chat"])
-def test_sync_ctrl_c(server, client, method):
+def test_sync_ctrl_c(server, method):
     server.reply("", hold=True)
+    main = threading.get_ident()
 
     def interrupt() -> None:
         if server.wait_calls(1):
+            # Nobody tells when a thread waits. An interrupt before that could land anywhere in gRPC.
+            while not waits_for_grpc(main):
+                pass
             _thread.interrupt_main()
 
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, tokenwire.Client(server.target) as client:
         pool.submit(interrupt)
         # `caught` keeps the frames and all that they hold, so that nothing is cancelled by being dropped.
         with pytest.raises(KeyboardInterrupt) as caught:
             list(getattr(client, method)("x"))
-    assert server.wait_cancelled()
-    assert caught.traceback
+        assert server.wait_cancelled()
+        assert caught.traceback
 
 
 def test_a_stream_that_was_never_read_sends_nothing(server, client, aclient):

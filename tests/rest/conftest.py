@@ -14,7 +14,7 @@ from tests.rest.fake_backend import FakeBackend
 from tokenwire_server.rest import create_app
 
 MAX_BODY_BYTES = 200_000
-KEEP_ALIVE_S = 0.05
+KEEP_ALIVE_S = 0.2
 
 
 class Readiness:

@@ -87,12 +87,13 @@ class FakeBackend:
             return model_pb2.GetModelResponse(model=_model_named(request.model))
         if method.endswith("/Embed"):
             return await self._embed(request, call)
-        events = [event async for event in self.stream(method, request, call)]
-        return _folded(request, events)
+        response: Message = _folded(request, [event async for event in self.stream(method, request, call)])
+        return response
 
     async def stream(self, method: str, request: Message, call: CallContext) -> AsyncIterator[Any]:
         self.requests.append(request)
         self.calls.append(call)
+        call.request_id = request.request_id or call.request_id  # as the service does
         self._admit(request)
         self.running += 1
         self.idle.clear()
@@ -178,8 +179,8 @@ def _start(request: Any) -> output_pb2.StreamStart:
         for count, text in enumerate(("Say", " it")):
             one = start.prompt.logprobs.add(token_id=count, token=text, token_bytes=text.encode())
             if count:
-                one.logprob = -1.0
-                one.top.add(token_id=9, token=" no", token_bytes=b" no", logprob=-0.25, rank=1)
+                one.logprob, other = -1.0, " no"
+                one.top.add(token_id=9, token=other, token_bytes=other.encode(), logprob=-0.25, rank=1)
     return start
 
 

@@ -68,6 +68,8 @@ def test_parameters() -> None:
         ({"dimensions": 0}, "dimensions", "integer_below_min_value"),
         ({"dimensions": -1}, "dimensions", "integer_below_min_value"),
         ({"encoding_format": "int8"}, "encoding_format", "invalid_value"),
+        ({"normalize": False}, "normalize", "unsupported_parameter"),
+        ({"embed_dtype": "float16"}, "embed_dtype", "unsupported_parameter"),
         ({"model": "nope"}, None, "model_not_found"),
     ],
 )

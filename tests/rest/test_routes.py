@@ -126,8 +126,10 @@ async def test_request_id_is_on_every_response(http: httpx.AsyncClient, backend:
 async def test_reply_id_comes_from_the_request_id(http: httpx.AsyncClient, backend: FakeBackend) -> None:
     reply = await http.post("/v1/chat/completions", json=CHAT)
     assert reply.json()["id"] == "chatcmpl-" + reply.headers["x-request-id"].removeprefix("req_")
-    named = await http.post("/v1/chat/completions", json=CHAT | {"request_id": "job-7"})
+    headers = {"x-request-id": "mine"}
+    named = await http.post("/v1/chat/completions", json=CHAT | {"request_id": "job-7"}, headers=headers)
     assert named.json()["id"] == "chatcmpl-job-7"
+    assert named.headers["x-request-id"] == "mine"
     assert backend.requests[1].request_id == "job-7"
 
 

@@ -24,7 +24,8 @@ def fields(message: Descriptor, seen: set[str]) -> Iterator[FieldDescriptor]:
     seen.add(message.full_name)
     for field in message.fields:
         yield field
-        if field.message_type is not None:
+        # The entry of a map is the compiler's, and has no comments or options of its own.
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
             yield from fields(field.message_type, seen)
 
 

@@ -69,16 +69,17 @@ class _Reply:
 
     def __init__(self, send: Send, call: CallContext) -> None:
         self._send = send
-        self._call = call
+        self._received_at = call.received_at
+        self._request_id = call.request_id  # as it came: a body's `request_id` may rename the call later
         self.started = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
             headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = self._call.request_id
+            headers["x-request-id"] = self._request_id
             headers["x-content-type-options"] = "nosniff"
-            headers["openai-processing-ms"] = str(round((time.monotonic() - self._call.received_at) * 1000))
+            headers["openai-processing-ms"] = str(round((time.monotonic() - self._received_at) * 1000))
         await self._send(message)
 
     async def error(self, error: OpenAIError) -> None:

@@ -11,8 +11,8 @@ from google.protobuf.message import Message
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2
 
+from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2
 from tokenwire_server.backend import Backend, CallContext
 from tokenwire_server.rest.body import parse_json, read_body
 from tokenwire_server.rest.fanout import gather, merge

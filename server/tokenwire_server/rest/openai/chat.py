@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenwire.v1 import chat_pb2, output_pb2
-
 from tokenwire_server.rest.openai.fields import Fields, invalid, unsupported
 from tokenwire_server.rest.openai.messages import read_messages
 from tokenwire_server.rest.openai.options import StreamOptions, read_model, read_service_tier, read_stream

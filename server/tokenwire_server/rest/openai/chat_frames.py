@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from tokenwire.v1 import chat_pb2, output_pb2
-
 from tokenwire_server.rest.openai.chat import ChatCall
 from tokenwire_server.rest.openai.encoding import dumps
 from tokenwire_server.rest.openai.replies import chat_logprobs, reply_id, stop_reason

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tokenwire.v1 import generation_pb2, output_pb2
-
 from tokenwire_server.rest.openai.completions import CompletionCall
 from tokenwire_server.rest.openai.encoding import dumps
 from tokenwire_server.rest.openai.legacy_logprobs import LegacyLogprobs

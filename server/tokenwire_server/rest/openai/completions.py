@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenwire.v1 import generation_pb2, output_pb2
-
 from tokenwire_server.rest.openai.fields import Fields, check_range, invalid, unsupported
 from tokenwire_server.rest.openai.legacy_logprobs import LegacyLogprobs
 from tokenwire_server.rest.openai.options import StreamOptions, read_model, read_service_tier, read_stream

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenwire.v1 import embedding_pb2
-
 from tokenwire_server.backend import sane_request_id
 from tokenwire_server.rest.openai.fields import INT32_MIN, Fields, invalid, unsupported
 from tokenwire_server.rest.openai.options import read_model
@@ -18,6 +17,12 @@ from tokenwire_server.rest.openai.sampling import refuse_unsupported
 __all__ = ["EmbeddingCall", "embedding_reply", "read_embedding"]
 
 _MAX_INPUTS = 2048
+_UNSUPPORTED: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("normalize", (True,)),
+    ("use_activation", (True,)),
+    ("embed_dtype", ("float32",)),
+    ("endianness", ("little", "native")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ def read_embedding(body: dict[str, Any]) -> EmbeddingCall:
             one.text = prompt
         else:
             one.token_ids.ids.extend(prompt)
-    refuse_unsupported(fields)
+    refuse_unsupported(fields, _UNSUPPORTED)
     if fields.boolean("add_special_tokens") is False:
         raise unsupported("add_special_tokens")
     for name in ("dimensions", "truncate_prompt_tokens"):

@@ -160,8 +160,10 @@ def _violation(error: StatusError, names: ParamNames | None, message: str) -> tu
     param = names.param(first.field) if names and first.field else (first.field or None)
     if param is None:
         return None, first.reason, message
-    label = "Unsupported parameter" if first.reason == "UNSUPPORTED" else "Invalid"
-    return param, first.reason, f"{label} '{param}': {first.description.rstrip('.')}."
+    why = first.description.rstrip(".")
+    if first.reason == "UNSUPPORTED":
+        return param, first.reason, f"Unsupported parameter: '{param}' {why}."
+    return param, first.reason, f"Invalid '{param}': {why}."
 
 
 def _code(kind: str, param: str | None) -> str | None:

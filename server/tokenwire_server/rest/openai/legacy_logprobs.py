@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from tokenwire.v1 import output_pb2
-
 from tokenwire_server.rest.openai.replies import floor
 
 __all__ = ["LegacyLogprobs"]

@@ -6,7 +6,6 @@ import base64
 import binascii
 
 from tokenwire.v1 import chat_pb2
-
 from tokenwire_server.rest.openai.errors import OpenAIError
 from tokenwire_server.rest.openai.fields import Fields, invalid, unsupported
 

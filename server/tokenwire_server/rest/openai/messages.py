@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tokenwire.v1 import chat_pb2
-
 from tokenwire_server.rest.openai.fields import Fields, invalid, unsupported
 from tokenwire_server.rest.openai.media import read_media
 

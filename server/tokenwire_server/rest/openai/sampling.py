@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from buf.validate import validate_pb2
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from tokenwire.v1 import chat_pb2, generation_pb2, sampling_pb2
 
+from buf.validate import validate_pb2
+from tokenwire.v1 import chat_pb2, generation_pb2, sampling_pb2
 from tokenwire_server.backend import sane_request_id
 from tokenwire_server.rest.openai.fields import INT32_MAX, INT32_MIN, Fields, check_range, invalid, unsupported
 
@@ -83,9 +84,14 @@ _UNSUPPORTED: tuple[tuple[str, tuple[Any, ...]], ...] = (
 """Parameters that change the answer and are not served, each with the values that ask for nothing."""
 
 
-def refuse_unsupported(fields: Fields) -> None:
-    """Refuses by name what would change the answer and cannot be honoured."""
-    for name, harmless in _UNSUPPORTED:
+def refuse_unsupported(fields: Fields, more: Iterable[tuple[str, tuple[Any, ...]]] = ()) -> None:
+    """Refuses by name what would change the answer and cannot be honoured.
+
+    Args:
+        fields: The request.
+        more: Further parameters of one endpoint, each with the values that ask for nothing.
+    """
+    for name, harmless in (*_UNSUPPORTED, *more):
         value = fields.get(name)
         if value is not None and value not in harmless:
             raise unsupported(name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-from tokenwire.v1 import sampling_pb2
 
+from tokenwire.v1 import sampling_pb2
 from tokenwire_server.rest.openai.fields import Fields, invalid, unsupported
 from tokenwire_server.rest.openai.params import STRUCTURED_PARAMS
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tokenwire.v1 import chat_pb2
-
 from tokenwire_server.rest.openai.fields import Fields, invalid, unsupported
 from tokenwire_server.rest.openai.structured import json_text
 

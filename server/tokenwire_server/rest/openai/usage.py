@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sized
 
 from tokenwire.v1 import output_pb2
-
 from tokenwire_server.rest.openai.encoding import dumps
 from tokenwire_server.rest.openai.options import StreamOptions
 from tokenwire_server.rest.openai.replies import usage_dict

@@ -1,0 +1,108 @@
+"""The same greedy prompt gives the same text and token ids through every door, and in vLLM by itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenwire.v1 import chat_pb2, chat_pb2_grpc, generation_pb2, generation_pb2_grpc, sampling_pb2
+from tokenwire_server.embedded import provide
+
+from tests.engine.conftest import MODEL, RealService
+
+pytestmark = pytest.mark.engine
+
+PROMPTS = (
+    "What is the capital of France?",
+    "Write one sentence about the sea.",
+    "List three colours – e.g. 'grün', 赤, 🔵.",
+)
+MAX_TOKENS = 24
+SAMPLING = sampling_pb2.SamplingParams(temperature=0, max_tokens=MAX_TOKENS)
+OUTPUT = sampling_pb2.OutputOptions(return_token_ids=True)
+
+
+@pytest.fixture(scope="module")
+def reference(service: RealService, offline_environment: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """vllm.LLM(...).chat in a process of its own."""
+    folder = provide("embedded:smollm2-135m-instruct", print)
+    program = Path(__file__).with_name("offline_chat.py")
+    done = subprocess.run(
+        [sys.executable, program, folder, str(MAX_TOKENS), *PROMPTS],
+        env=offline_environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    yield dict(zip(PROMPTS, json.loads(done.stdout.splitlines()[-1]), strict=True))
+
+
+def chat_request(prompt: str) -> chat_pb2.ChatRequest:
+    message = chat_pb2.ChatMessage(role=chat_pb2.ROLE_USER, content=[chat_pb2.ContentPart(text=prompt)])
+    return chat_pb2.ChatRequest(messages=[message], sampling=SAMPLING, output=OUTPUT)
+
+
+def generate_request(prompt_ids: list[int]) -> generation_pb2.GenerateRequest:
+    ids = generation_pb2.TokenIds(ids=prompt_ids)
+    return generation_pb2.GenerateRequest(token_ids=ids, sampling=SAMPLING, output=OUTPUT)
+
+
+async def streamed(call: Any, field: str) -> tuple[str, list[int], list[int]]:
+    text, ids, prompt = "", [], []
+    async for event in call:
+        if event.HasField("delta"):
+            text += getattr(event.delta, field)
+            ids.extend(event.delta.token_ids)
+        elif event.HasField("start"):
+            prompt.extend(event.start.prompt.token_ids)
+    return text, ids, prompt
+
+
+async def rest(service: RealService, prompt: str, *, stream: bool) -> tuple[str, list[int] | None]:
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": prompt}],
+        "temperature": 0,
+        "max_tokens": MAX_TOKENS,
+        "stream": stream,
+        "return_token_ids": True,
+    }
+    reply = await service.http.post("/v1/chat/completions", json=body)
+    assert reply.status_code == 200, reply.text
+    if not stream:
+        choice = reply.json()["choices"][0]
+        return choice["message"]["content"], choice.get("token_ids")
+    lines = [line[6:] for line in reply.text.splitlines() if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    choices = [json.loads(line)["choices"][0] for line in lines[:-1]]
+    ids = [i for choice in choices for i in choice.get("token_ids") or []]
+    return "".join(choice["delta"].get("content") or "" for choice in choices), ids
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("prompt", PROMPTS)
+async def test_every_door_says_the_same(service: RealService, reference: dict[str, Any], prompt: str) -> None:
+    expected = reference[prompt]
+    text, ids = expected["text"], expected["token_ids"]
+    chat = chat_pb2_grpc.ChatServiceStub(service.channel)
+    generation = generation_pb2_grpc.GenerationServiceStub(service.channel)
+
+    whole = await chat.Chat(chat_request(prompt))
+    assert list(whole.prompt.token_ids) == expected["prompt"]
+    assert (whole.choices[0].content, list(whole.choices[0].token_ids)) == (text, ids)
+    assert await streamed(chat.StreamChat(chat_request(prompt)), "content") == (text, ids, expected["prompt"])
+
+    request = generate_request(expected["prompt"])
+    raw = await generation.Generate(request)
+    assert (raw.outputs[0].text, list(raw.outputs[0].token_ids)) == (text, ids)
+    assert await streamed(generation.StreamGenerate(request), "text") == (text, ids, expected["prompt"])
+
+    assert await rest(service, prompt, stream=False) == (text, ids)
+    assert await rest(service, prompt, stream=True) == (text, ids)
