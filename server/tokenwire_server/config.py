@@ -262,7 +262,14 @@ def default_config() -> ServiceConfig:
     """
     model = LLMConfig(
         model_loading_config=ModelLoadingConfig(model_id="smollm2-135m", model_source=EMBEDDED_MODEL),
-        engine_kwargs={"dtype": "float32", "enforce_eager": True, "max_model_len": 4096, "max_num_seqs": 64},
+        engine_kwargs={
+            "dtype": "float32",
+            "enforce_eager": True,
+            "max_model_len": 4096,
+            "max_num_seqs": 64,
+            # A cancel takes effect between two steps: with vLLM's 4096 a step takes 4 s on two cores.
+            "max_num_batched_tokens": 1024,
+        },
     )
     return ServiceConfig(llm_configs=[model])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -28,6 +29,10 @@ _KINDS = {
     "max_bytes": "TOO_LONG",
 }
 """Last word of a protovalidate rule id -> kind of the violation. `gte_lte` and the like look at the value."""
+
+
+_MAX_DEPTH = 64
+"""Nesting of a schema; what reads schemas recurses."""
 
 
 class Validator:
@@ -71,6 +76,13 @@ class Validator:
             yield from self._sampling_rules(request.sampling, request.output, limits)
         if isinstance(request, chat_pb2.ChatRequest | tokenization_pb2.RenderChatRequest):
             yield from _message_rules(request.messages, request.template)
+            yield from _tool_rules(request.tools)
+        if isinstance(request, chat_pb2.ChatRequest):
+            yield from _choice_rules(request)
+            if request.output.echo:
+                yield Violation("output.echo", "is for Generate: the prompt of a chat is its messages")
+        if isinstance(request, chat_pb2.ChatRequest | generation_pb2.GenerateRequest):
+            yield from _structured_rules(request.structured_output)
         if isinstance(request, generation_pb2.GenerateRequest) and request.WhichOneof("prompt") == "token_ids":
             yield from _ids("token_ids.ids", request.token_ids.ids, vocab)
         if isinstance(request, tokenization_pb2.DetokenizeRequest):
@@ -104,11 +116,89 @@ def _message_rules(
     for index, message in enumerate(messages):
         if not message.content and message.role != chat_pb2.ROLE_ASSISTANT:
             yield Violation(f"messages[{index}].content", "must have at least one part", "EMPTY")
+        for number, call in enumerate(message.tool_calls):
+            if call.arguments and _json_fault(call.arguments, object_only=True):
+                yield Violation(f"messages[{index}].tool_calls[{number}].arguments", "must be a JSON object")
     if template.continue_final_message:
         if template.add_generation_prompt:
             yield Violation("template.add_generation_prompt", "must not be set together with continue_final_message")
         if messages[-1].role != chat_pb2.ROLE_ASSISTANT:
             yield Violation("template.continue_final_message", "needs a last message of the assistant")
+
+
+def _tool_rules(tools: Sequence[chat_pb2.Tool]) -> Iterator[Violation]:
+    names: set[str] = set()
+    for index, tool in enumerate(tools):
+        at = f"tools[{index}].function"
+        if tool.function.name in names:
+            yield Violation(f"{at}.name", "must be unique")
+        names.add(tool.function.name)
+        if tool.function.parameters:
+            wrong = _json_fault(tool.function.parameters, object_only=True)
+            if wrong:
+                yield Violation(f"{at}.parameters", wrong)
+
+
+def _choice_rules(request: chat_pb2.ChatRequest) -> Iterator[Violation]:
+    names = {tool.function.name for tool in request.tools}
+    choice = request.tool_choice
+    kind = choice.WhichOneof("choice")
+    forced = kind == "function" or chat_pb2.ToolChoice.MODE_REQUIRED in (choice.mode, choice.allowed.mode)
+    if kind == "function" and choice.function not in names:
+        yield Violation("tool_choice.function", "must be the name of one of the tools")
+    for index, name in enumerate(choice.allowed.functions):
+        if name not in names:
+            yield Violation(f"tool_choice.allowed.functions[{index}]", "must be the name of one of the tools")
+    if kind != "function" and forced and not names:
+        yield Violation("tool_choice", "requires a call, and there are no tools")
+    if forced and request.HasField("structured_output"):
+        yield Violation("structured_output", "cannot hold together with a tool call that is required")
+
+
+def _structured_rules(wanted: sampling_pb2.StructuredOutput) -> Iterator[Violation]:
+    form = wanted.WhichOneof("form")
+    if form == "json_schema":
+        wrong = _json_fault(wanted.json_schema)
+    elif form == "structural_tag":
+        wrong = _json_fault(wanted.structural_tag, object_only=True)
+    elif form in ("regex", "grammar"):
+        wrong = "must not hold a NUL character" if "\0" in getattr(wanted, form) else ""
+    else:
+        return
+    if wrong:
+        yield Violation(f"structured_output.{form}", wrong)
+
+
+def _json_fault(text: str, *, object_only: bool = False) -> str:
+    """What is wrong with JSON text from a client, or "". Depth is counted before it is parsed, as parsing recurses."""
+    depth = deepest = 0
+    in_string = escaped = False
+    for character in text:
+        if in_string:
+            in_string = escaped or character != '"'
+            escaped = not escaped and character == "\\"
+        elif character == '"':
+            in_string = True
+        elif character in "{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "}]":
+            depth -= 1
+    if deepest > _MAX_DEPTH:
+        return f"must not nest deeper than {_MAX_DEPTH}"
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError:
+        return "must be JSON"
+    if object_only and not isinstance(value, dict):
+        return "must be a JSON object"
+    if not isinstance(value, dict | bool):
+        return "must be a JSON Schema: an object or a boolean"
+    return ""
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)  # NaN and the infinities are no JSON
 
 
 def _ids(field: str, ids: Iterable[int], vocab_size: int) -> Iterator[Violation]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any
 
 import vllm
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -26,33 +26,24 @@ from tokenwire.admin.v1 import admin_pb2
 from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, sampling_pb2, tokenization_pb2
 from tokenwire_server.backend import CallContext
 from tokenwire_server.engine.protocol import EngineLimits
-from tokenwire_server.engine.vllm_chat import chat_params, conversation
-from tokenwire_server.engine.vllm_params import Event, EventWriter, sampling_plan, token_bytes
+from tokenwire_server.engine.vllm_chat import ChatRules, ChatTurn, ChatWriter, chat_params, conversation
+from tokenwire_server.engine.vllm_params import (
+    Event,
+    EventWriter,
+    greedy_copies,
+    sampling_params,
+    structured_outputs,
+    token_bytes,
+)
 from tokenwire_server.errors import StartError, StatusError
 
 __all__ = ["VLLMEngine"]
 
 _log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
+_Inference = chat_pb2.ChatRequest | generation_pb2.GenerateRequest
 
-_UNSUPPORTED = frozenset(
-    {
-        "adapter",
-        "structured_output",
-        "tools",
-        "tool_choice",
-        "parallel_tool_calls",
-        "reasoning",
-        "output.echo",
-        "messages.tool_calls",
-        "messages.reasoning",
-        "messages.content.image",
-        "messages.content.audio",
-        "messages.content.file",
-    }
-)
-
+_UNSUPPORTED = frozenset({"adapter", "messages.content.image", "messages.content.audio", "messages.content.file"})
 
 _WARM_UP: Sequence[Mapping[str, Any]] = (
     # On a CPU the first request with logprobs took 13 s, the first with penalties or top-p a second or two.
@@ -97,6 +88,9 @@ class VLLMEngine:
         self._model = model_pb2.Model(id=model_id)
         self._source = model_source
         self._kwargs = dict(engine_kwargs)
+        # The two that are flags of vLLM's own server and not of its engine. A parser that is named is meant to be used.
+        self._tool_parser: str | None = self._kwargs.pop("tool_call_parser", None)
+        self._kwargs.pop("enable_auto_tool_choice", None)
         self._client: AsyncLLM | None = None
         self._limits: EngineLimits | None = None
         self._defaults: Mapping[str, Any] = {}
@@ -172,7 +166,15 @@ class VLLMEngine:
             self._model.task = model_pb2.MODEL_TASK_EMBED
             self._model.embedding_dimensions = config.embedding_size
         self._defaults = config.get_diff_sampling_param()
-        self._token_bytes = token_bytes(client.get_tokenizer())
+        tokenizer = client.get_tokenizer()
+        self._token_bytes = token_bytes(tokenizer)
+        if self._model.chat:
+            self._chat_rules = ChatRules(
+                tokenizer,
+                config,
+                tool_parser=self._tool_parser,
+                reasoning_parser=self._kwargs.get("reasoning_parser"),
+            )
         self._limits = EngineLimits(
             max_model_len=config.max_model_len,
             vocab_size=config.get_vocab_size(),
@@ -216,7 +218,11 @@ class VLLMEngine:
             else {"prompt_token_ids": list(request.token_ids.ids)}
         )
         (prompt,) = await self._rendered(self._engine.renderer.render_cmpl_async([raw], params))
-        events = self._run(generation_pb2.StreamGenerateResponse, request, prompt, call, stream)
+        writer = EventWriter(
+            generation_pb2.StreamGenerateResponse, echo=self._echo(request, prompt), **self._writing(request, call)
+        )
+        turn = ChatTurn(structured=structured_outputs(request.structured_output))
+        events = self._run(writer, turn, request, prompt, call, stream)
         async with aclosing(events):
             async for event in events:
                 yield event
@@ -226,36 +232,55 @@ class VLLMEngine:
     ) -> AsyncGenerator[chat_pb2.StreamChatResponse, None]:
         """See `Engine.chat`."""
         params = TokenizeParams(**self._tokenize(request.sampling, add_special_tokens=False))
-        prompt = await self._render_conversation(request, params)
-        events = self._run(chat_pb2.StreamChatResponse, request, prompt, call, stream)
+        how = chat_params(request)
+        turn = self._chat_rules.turn(request, how)
+        prompt = await self._render_conversation(request, how, params)
+        writing = self._writing(request, call)
+        writer: EventWriter[chat_pb2.StreamChatResponse] = (
+            EventWriter(chat_pb2.StreamChatResponse, **writing)
+            if turn.make_parser is None
+            else ChatWriter(turn, turn.make_parser, stream=stream, **writing)
+        )
+        events = self._run(writer, turn, request, prompt, call, stream)
         async with aclosing(events):
             async for event in events:
                 yield event
 
+    def _writing(self, request: _Inference, call: CallContext) -> dict[str, Any]:
+        """What every writer is told."""
+        return {
+            "model": self._model.id,
+            "call": call,
+            "output": request.output,
+            "copies": greedy_copies(request.sampling, self._defaults),
+            "to_bytes": self._token_bytes,
+        }
+
+    def _echo(self, request: generation_pb2.GenerateRequest, prompt: Any) -> str:
+        if not request.output.echo:
+            return ""
+        return request.text or str(self._engine.get_tokenizer().decode(prompt["prompt_token_ids"]))
+
     async def _run(
         self,
-        kind: type[Event],
-        request: chat_pb2.ChatRequest | generation_pb2.GenerateRequest,
+        writer: EventWriter[Event],
+        turn: ChatTurn,
+        request: _Inference,
         prompt: Any,
         call: CallContext,
         stream: bool,
     ) -> AsyncGenerator[Event, None]:
         """Runs a rendered prompt; the one place where requests enter vLLM and are aborted."""
         engine = self._engine
-        plan = sampling_plan(
+        prompt_ids = prompt["prompt_token_ids"]
+        params = sampling_params(
             request.sampling,
             request.output,
             defaults=self._defaults,
-            max_tokens=self._max_tokens(request.sampling, len(prompt["prompt_token_ids"])),
+            max_tokens=self._max_tokens(request.sampling, len(prompt_ids)),
             stream=stream,
-        )
-        writer = EventWriter(
-            kind,
-            model=self._model.id,
-            call=call,
-            output=request.output,
-            copies=plan.copies,
-            to_bytes=self._token_bytes,
+            structured=turn.structured,
+            overrides=turn.knobs,
         )
         if request.cache_salt:
             prompt["cache_salt"] = request.cache_salt
@@ -263,7 +288,15 @@ class VLLMEngine:
         self._running[call.request_id] = engine_id
         finished = False
         try:
-            outputs = engine.generate(prompt, plan.params, engine_id, priority=request.priority)
+            outputs = engine.generate(
+                prompt,
+                params,
+                engine_id,
+                priority=request.priority,
+                session_id=request.session_id or None,
+                reasoning_ended=turn.reasoning_ended(prompt_ids),
+                reasoning_parser_kwargs=turn.parser_kwargs,
+            )
             async with aclosing(outputs):
                 async for out in outputs:
                     finished = out.finished
@@ -301,13 +334,16 @@ class VLLMEngine:
         return kwargs
 
     async def _render_conversation(
-        self, request: chat_pb2.ChatRequest | tokenization_pb2.RenderChatRequest, params: TokenizeParams
+        self,
+        request: chat_pb2.ChatRequest | tokenization_pb2.RenderChatRequest,
+        how: ChatParams,
+        params: TokenizeParams,
     ) -> Any:
         if not self._model.chat:
             text = f"The model `{self._model.id}` has no chat template; use GenerationService."
             raise StatusError.of("WRONG_TASK", text, metadata={"model": self._model.id})
         _, (prompt,) = await self._rendered(
-            self._engine.renderer.render_chat_async([conversation(request)], chat_params(request), params)
+            self._engine.renderer.render_chat_async([conversation(request)], how, params)
         )
         return prompt
 
@@ -340,6 +376,12 @@ class VLLMEngine:
 
     async def embed(self, request: embedding_pb2.EmbedRequest, call: CallContext) -> embedding_pb2.EmbedResponse:
         """See `Engine.embed`."""
+        whole = self._model.embedding_dimensions
+        if request.HasField("dimensions") and request.dimensions != whole:
+            if not self._engine.model_config.is_matryoshka:
+                raise StatusError.field("dimensions", f"must be {whole}: this model's vectors cannot be cut")
+            if request.dimensions > whole:
+                raise StatusError.field("dimensions", f"must be less than or equal to {whole}", "ABOVE_MAX")
         kwargs: dict[str, Any] = {"max_total_tokens": self.limits.max_model_len}
         if request.HasField("truncate_prompt_tokens"):
             kwargs["truncate_prompt_tokens"] = min(request.truncate_prompt_tokens, self.limits.max_model_len)
@@ -350,8 +392,11 @@ class VLLMEngine:
         ]
         prompts = await self._rendered(self._engine.renderer.render_cmpl_async(raw, TokenizeParams(**kwargs)))
         response = embedding_pb2.EmbedResponse(request_id=call.request_id, model=self._model.id)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._embed_one(prompt, request, call)) for prompt in prompts]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._embed_one(prompt, request, call)) for prompt in prompts]
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # all inputs fail alike: one answer is enough
         for index, (prompt, task) in enumerate(zip(prompts, tasks, strict=True)):
             count = len(prompt["prompt_token_ids"])
             response.embeddings.add(index=index, values=task.result(), prompt_token_count=count)
@@ -362,7 +407,8 @@ class VLLMEngine:
     async def _embed_one(self, prompt: Any, request: embedding_pb2.EmbedRequest, call: CallContext) -> list[float]:
         engine = self._engine
         engine_id = f"{call.request_id}-{secrets.token_hex(4)}"
-        dimensions = request.dimensions if request.HasField("dimensions") else None
+        cut = request.HasField("dimensions") and request.dimensions != self._model.embedding_dimensions
+        dimensions = request.dimensions if cut else None
         params = PoolingParams(task="embed", dimensions=dimensions)
         finished = False
         try:
@@ -399,7 +445,7 @@ class VLLMEngine:
     async def render_chat(self, request: tokenization_pb2.RenderChatRequest) -> tokenization_pb2.RenderChatResponse:
         """See `Engine.render_chat`."""
         params = TokenizeParams(max_total_tokens=self.limits.max_model_len, add_special_tokens=False)
-        prompt = await self._render_conversation(request, params)
+        prompt = await self._render_conversation(request, chat_params(request), params)
         ids = prompt["prompt_token_ids"]
         text = prompt.get("prompt") or self._engine.get_tokenizer().decode(ids)
         return tokenization_pb2.RenderChatResponse(text=text, token_ids=ids, max_model_len=self.limits.max_model_len)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from vllm import SamplingParams
 from vllm.outputs import CompletionOutput, RequestOutput
-from vllm.sampling_params import RequestOutputKind
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from tokenwire.v1 import chat_pb2, generation_pb2, output_pb2, sampling_pb2
 from tokenwire_server.backend import CallContext
 
-__all__ = ["EventWriter", "SamplingPlan", "sampling_plan", "token_bytes"]
+__all__ = ["EventWriter", "greedy_copies", "sampling_params", "structured_outputs", "token_bytes"]
 
 Event = TypeVar("Event", chat_pb2.StreamChatResponse, generation_pb2.StreamGenerateResponse)
 
@@ -46,23 +46,22 @@ _FINISH: Mapping[str, output_pb2.FinishReason.ValueType] = {
 }
 
 
-@dataclass(frozen=True)
-class SamplingPlan:
-    """How vLLM is asked."""
-
-    params: SamplingParams
-    copies: int
+def greedy_copies(sampling: sampling_pb2.SamplingParams, defaults: Mapping[str, Any]) -> int:
     """How often each output is sent: greedy decoding gives n equal outputs, so it runs once (vLLM refuses n > 1)."""
+    temperature = sampling.temperature if sampling.HasField("temperature") else defaults.get("temperature", 1.0)
+    return sampling.n if sampling.n > 1 and temperature == 0 else 1
 
 
-def sampling_plan(
+def sampling_params(
     sampling: sampling_pb2.SamplingParams,
     output: sampling_pb2.OutputOptions,
     *,
     defaults: Mapping[str, Any],
     max_tokens: int,
     stream: bool,
-) -> SamplingPlan:
+    structured: StructuredOutputsParams | None = None,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
+) -> SamplingParams:
     """Builds vLLM's SamplingParams.
 
     Args:
@@ -71,16 +70,15 @@ def sampling_plan(
         defaults: The model's generation config, where it differs from vLLM's defaults.
         max_tokens: Tokens to generate at most, at least 1; what the context leaves where the request sets none.
         stream: False asks for each output whole.
+        structured: What the outputs must conform to.
+        overrides: SamplingParams that hold whatever the request says, such as a parser's need of special tokens.
     """
     knobs: dict[str, Any] = dict(defaults)
     knobs.update((name, getattr(sampling, name)) for name in _KNOBS if sampling.HasField(name))  # type: ignore[arg-type]  # a name of the list above
     knobs["max_tokens"] = max_tokens
-    n = sampling.n if sampling.HasField("n") else 1
-    copies = 1
-    if n > 1 and knobs.get("temperature", 1.0) == 0:
-        n, copies = 1, n
-    params = SamplingParams(
-        n=n,
+    n = max(1, sampling.n)
+    return SamplingParams(
+        n=n // greedy_copies(sampling, defaults),
         stop=list(sampling.stop) or None,
         stop_token_ids=list(sampling.stop_token_ids) or None,
         bad_words=list(sampling.bad_words) or None,
@@ -91,34 +89,59 @@ def sampling_plan(
         detokenize=not output.HasField("return_text") or output.return_text,
         output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
         stream_interval=output.stream_interval if stream and output.HasField("stream_interval") else None,
+        structured_outputs=structured,
         skip_clone=True,
-        **knobs,
+        **{**knobs, **overrides},
     )
-    return SamplingPlan(params, copies)
+
+
+def structured_outputs(wanted: sampling_pb2.StructuredOutput) -> StructuredOutputsParams | None:
+    """VLLM's form of StructuredOutput; None where nothing is asked."""
+    form = wanted.WhichOneof("form")
+    if form is None:
+        return None
+    if form == "choice":
+        return StructuredOutputsParams(choice=list(wanted.choice.choices))
+    name = "json" if form == "json_schema" else form
+    return StructuredOutputsParams(**{name: getattr(wanted, form)})
 
 
 def token_bytes(tokenizer: Any) -> Callable[[int, str], bytes]:
     """Returns a function from a token's id and text to its exact bytes.
 
-    A byte-level vocabulary (GPT-2's, Llama 3's, Qwen's) writes each byte as one printable character, so a part of a
-    code point has bytes though its text is only U+FFFD.
+    From the vocabulary and not from the text wherever the vocabulary says it: a part of a code point has bytes though
+    its text is empty or U+FFFD. A byte-level vocabulary (GPT-2's, Llama 3's, Qwen's) writes each byte as one printable
+    character; one with byte fallback (SentencePiece) writes lone bytes as `<0x0A>`.
     """
-    written = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    byte_of = {chr(b): b for b in written}
-    byte_of.update({chr(0x100 + i): b for i, b in enumerate(b for b in range(256) if b not in written)})
+    decoder = repr(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None))
+    byte_of = _byte_alphabet() if "ByteLevel" in decoder else {}
+    added = set(getattr(tokenizer, "added_tokens_decoder", ()))
+    known: dict[int, bytes | None] = {}
+
+    def look_up(token_id: int) -> bytes | None:
+        entry = tokenizer.convert_ids_to_tokens([token_id])[0] or ""
+        if token_id in added or not entry:
+            return None
+        if all(c in byte_of for c in entry):
+            return bytes(byte_of[c] for c in entry)
+        if len(entry) == 6 and entry.startswith("<0x") and entry.endswith(">"):
+            return bytes([int(entry[3:5], 16)])
+        return None
 
     def convert(token_id: int, text: str) -> bytes:
-        # Only a token whose text is broken needs its vocabulary entry; a surrogate cannot come from a decoder.
-        if "�" not in text:
-            return text.encode("utf-8", "replace")
-        entry = tokenizer.convert_ids_to_tokens([token_id])[0] or ""
-        if entry.startswith("<0x") and entry.endswith(">") and len(entry) == 6:
-            return bytes([int(entry[3:5], 16)])
-        if entry and all(c in byte_of for c in entry):
-            return bytes(byte_of[c] for c in entry)
-        return text.encode("utf-8", "replace")
+        if token_id not in known:
+            known[token_id] = look_up(token_id)
+        exact = known[token_id]
+        return text.encode("utf-8", "replace") if exact is None else exact
 
     return convert
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The characters that stand for bytes in a byte-level vocabulary: printable Latin-1 itself, others from U+0100."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
 class EventWriter(Generic[Event]):
@@ -133,6 +156,7 @@ class EventWriter(Generic[Event]):
         output: sampling_pb2.OutputOptions,
         copies: int,
         to_bytes: Callable[[int, str], bytes],
+        echo: str = "",
     ) -> None:
         self._new: Callable[[], Event] = kind
         self._model = model
@@ -140,6 +164,7 @@ class EventWriter(Generic[Event]):
         self._output = output
         self._copies = copies
         self._bytes = to_bytes
+        self._echo = echo
         self._detailed = output.return_token_ids or output.HasField("logprobs")
         self._counts: dict[int, int] = {}
         self._prompt_tokens = 0
@@ -151,13 +176,25 @@ class EventWriter(Generic[Event]):
         """Events of one RequestOutput."""
         if not self._first_token_at:
             yield self._start(out)
+            if self._echo:
+                yield from self._copied([self._echoed(part.index) for part in out.outputs])
         for part in out.outputs:
             self._counts[part.index] = self._counts.get(part.index, 0) + len(part.token_ids)
-            for copy in range(self._copies):
-                if part.text or self._detailed:
-                    yield self._delta(part, part.index + copy)
-                if part.finish_reason is not None:
-                    yield self._finish(part, part.index + copy)
+            delta = self._delta(part)
+            events = [] if delta is None else [delta]
+            if part.finish_reason is not None:
+                events.append(self._finish(part))
+            yield from self._copied(events)
+
+    def _copied(self, events: list[Event]) -> Iterator[Event]:
+        """The events, and with greedy decoding of n outputs those of the others, which are equal."""
+        yield from events
+        for copy in range(1, self._copies):
+            for event in events:
+                twin = self._new()
+                twin.CopyFrom(event)
+                (twin.delta if twin.HasField("delta") else twin.finish).index += copy
+                yield twin
 
     def end(self) -> Event:
         """The last event."""
@@ -167,12 +204,17 @@ class EventWriter(Generic[Event]):
         usage.prompt_token_count = self._prompt_tokens
         usage.cached_token_count = self._cached_tokens
         usage.output_token_count = sum(self._counts.values()) * self._copies
+        usage.reasoning_token_count = self.reasoning_token_count() * self._copies
         usage.total_token_count = usage.prompt_token_count + usage.output_token_count
         timing = event.end.timing
         timing.queue_duration.FromNanoseconds(int(self._queue_s * 1e9))
         timing.first_token_duration.FromNanoseconds(int((self._first_token_at - self._call.received_at) * 1e9))
         timing.total_duration.FromNanoseconds(int((now - self._call.received_at) * 1e9))
         return event
+
+    def reasoning_token_count(self) -> int:
+        """Reasoning tokens of all outputs, where they are told apart."""
+        return 0
 
     def _start(self, out: RequestOutput) -> Event:
         self._first_token_at = time.monotonic()
@@ -195,29 +237,44 @@ class EventWriter(Generic[Event]):
                 self._logprob(start.prompt.logprobs.add(), token_id, entry, self._output.prompt_logprobs)
         return event
 
-    def _delta(self, part: CompletionOutput, index: int) -> Event:
+    def _delta(self, part: CompletionOutput) -> Event | None:
+        """What is new of one output; None where there is nothing to tell."""
+        if not (part.text or self._detailed):
+            return None
         event = self._new()
         delta = event.delta
-        delta.index = index
+        delta.index = part.index
         if isinstance(delta, chat_pb2.ChatDelta):
             delta.content = part.text
         else:
             delta.text = part.text
+        if self._detailed:
+            self._details(part, delta)
+        return event
+
+    def _details(self, part: CompletionOutput, delta: chat_pb2.ChatDelta | generation_pb2.GenerateDelta) -> None:
+        """Token ids and logprobs, where they were asked for."""
         if self._output.return_token_ids:
             delta.token_ids.extend(part.token_ids)
         if part.logprobs is not None and self._output.HasField("logprobs"):
             for token_id, entry in zip(part.token_ids, part.logprobs, strict=False):
                 self._logprob(delta.logprobs.add(), token_id, entry, self._output.logprobs)
+
+    def _echoed(self, index: int) -> Event:
+        event = self._new()
+        delta = event.delta
+        delta.index = index
+        if isinstance(delta, generation_pb2.GenerateDelta):
+            delta.text = self._echo
         return event
 
-    def _finish(self, part: CompletionOutput, index: int) -> Event:
+    def _finish(self, part: CompletionOutput) -> Event:
         event = self._new()
         finish = event.finish
-        finish.index = index
-        reason = _FINISH.get(part.finish_reason or "", output_pb2.FINISH_REASON_ABORTED)
-        finish.finish_reason = reason
+        finish.index = part.index
+        finish.finish_reason = self._reason(part)
         finish.output_token_count = self._counts[part.index]
-        if reason == output_pb2.FINISH_REASON_STOP:
+        if finish.finish_reason == output_pb2.FINISH_REASON_STOP:
             if isinstance(part.stop_reason, str):
                 finish.stop_match.stop = part.stop_reason
             elif part.stop_reason is not None:
@@ -225,6 +282,9 @@ class EventWriter(Generic[Event]):
             else:
                 finish.stop_match.eos = True
         return event
+
+    def _reason(self, part: CompletionOutput) -> output_pb2.FinishReason.ValueType:
+        return _FINISH.get(part.finish_reason or "", output_pb2.FINISH_REASON_ABORTED)
 
     def _logprob(self, target: output_pb2.TokenLogprob, token_id: int, entry: Any, top: int) -> None:
         target.token_id = token_id
