@@ -134,7 +134,8 @@ def _tool_rules(tools: Sequence[chat_pb2.Tool]) -> Iterator[Violation]:
             yield Violation(f"{at}.name", "must be unique")
         names.add(tool.function.name)
         if tool.function.parameters:
-            wrong = _json_fault(tool.function.parameters, object_only=True)
+            text = tool.function.parameters
+            wrong = _json_fault(text, object_only=True) or _ring_fault(json.loads(text))
             if wrong:
                 yield Violation(f"{at}.parameters", wrong)
 
@@ -158,7 +159,7 @@ def _choice_rules(request: chat_pb2.ChatRequest) -> Iterator[Violation]:
 def _structured_rules(wanted: sampling_pb2.StructuredOutput) -> Iterator[Violation]:
     form = wanted.WhichOneof("form")
     if form == "json_schema":
-        wrong = _json_fault(wanted.json_schema)
+        wrong = _json_fault(wanted.json_schema) or _ring_fault(json.loads(wanted.json_schema))
     elif form == "structural_tag":
         wrong = _json_fault(wanted.structural_tag, object_only=True)
     elif form in ("regex", "grammar"):
@@ -195,6 +196,37 @@ def _json_fault(text: str, *, object_only: bool = False) -> str:
     if not isinstance(value, dict | bool):
         return "must be a JSON Schema: an object or a boolean"
     return ""
+
+
+def _ring_fault(schema: Any) -> str:
+    """References that only lead to each other describe nothing, and no output can conform to them.
+
+    A schema that contains itself by way of a property or an item is fine: it is a list or a tree.
+    """
+    pending = [schema]
+    while pending:
+        node = pending.pop()
+        seen: set[int] = set()
+        target = node
+        while isinstance(target, dict) and isinstance(target.get("$ref"), str):
+            if id(target) in seen:
+                return "must not hold references that only lead to each other"
+            seen.add(id(target))
+            target = _resolved(schema, target["$ref"])
+        if isinstance(node, dict):
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+    return ""
+
+
+def _resolved(schema: Any, reference: str) -> Any:
+    """What a local reference (`#`, `#/$defs/a`) names; None where it names nothing here."""
+    node = schema
+    for part in reference.removeprefix("#").split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        node = node.get(key) if isinstance(node, dict) else None
+    return node if reference.startswith("#") else None
 
 
 def _refuse_constant(name: str) -> None:

@@ -17,6 +17,7 @@ from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.parser import ParserManager
 from vllm.parser.abstract_parser import DelegatingParser
 from vllm.renderers import ChatParams
+from vllm.renderers.chat_utils import make_tool_call_id
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.tool_parsers import ToolParser
 
@@ -140,6 +141,9 @@ class ChatTurn:
     """What the output must conform to, the parsers' own grammar included."""
     knobs: dict[str, Any] = field(default_factory=dict)
     """SamplingParams that the parser needs otherwise than the request says."""
+    forced: bool = False
+    """Whether a call is forced. Its arguments then stream as the model writes them, and are read so when unary too:
+    vLLM's other way writes them anew, and the two would differ in white space."""
     single_call: bool = False
     """Whether calls after the first are left out."""
     hide_reasoning: bool = False
@@ -260,10 +264,16 @@ class ChatRules:
             openai=openai,
             structured=structured,
             knobs=knobs,
+            forced=choice not in ("auto", "none"),
             single_call=single,
             hide_reasoning=hide,
             parser_kwargs={"chat_template_kwargs": params.chat_template_kwargs} if self.reasoning else None,
         )
+
+
+def _call_id(made: str) -> str:
+    """VLLM's own ids begin with `chatcmpl-tool-`, OpenAI's with `call_`; ids of a model's syntax stay as they are."""
+    return made.replace("chatcmpl-tool-", "call_", 1)
 
 
 class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
@@ -286,8 +296,8 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
         yield from super().write(out)
 
     def reasoning_token_count(self) -> int:
-        """Reasoning tokens of all choices."""
-        return sum(parser.count_reasoning_tokens(self._ids[index]) for index, parser in self._parsers.items())
+        """Reasoning tokens of all choices. By a fresh parser: one that has streamed counts only what it kept."""
+        return sum(int(self._make_parser().count_reasoning_tokens(ids)) for ids in self._ids.values())
 
     def _delta(self, part: CompletionOutput) -> chat_pb2.StreamChatResponse | None:
         index = part.index
@@ -331,7 +341,7 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
             function = call.function
             delta.tool_calls.add(
                 index=call.index,
-                id=call.id or "",
+                id=_call_id(call.id or ""),
                 name=(function.name or "") if function else "",
                 arguments=(function.arguments or "") if function else "",
             )
@@ -345,7 +355,7 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
         for number, call in enumerate(calls or ()):
             if self._turn.single_call and number > 0:
                 break
-            call_id = call.id or f"call_{self._call.request_id[-12:]}_{part.index}_{number}"
+            call_id = _call_id(call.id or make_tool_call_id())
             delta.tool_calls.add(index=number, id=call_id, name=call.name, arguments=call.arguments)
 
     def _reason(self, part: CompletionOutput) -> output_pb2.FinishReason.ValueType:

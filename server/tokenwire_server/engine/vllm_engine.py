@@ -129,13 +129,16 @@ class VLLMEngine:
         args = self._engine_args()
         try:
             # In a thread: loading takes seconds to minutes, and health must answer meanwhile.
-            self._client = await asyncio.to_thread(AsyncLLM.from_engine_args, args, stat_loggers=[self._stat_logger])
+            self._client = await asyncio.to_thread(self._build_client, args)
         except Exception as error:
             _log.exception("vLLM did not start")
             raise StartError(_one_line(error)) from error
         await self._learn(self._client)
         await self._warm_up(self._client)
         self._model.create_time.GetCurrentTime()
+
+    def _build_client(self, args: AsyncEngineArgs) -> AsyncLLM:
+        return AsyncLLM.from_engine_args(args, stat_loggers=[self._stat_logger])
 
     def _engine_args(self) -> AsyncEngineArgs:
         known = {field.name for field in fields(AsyncEngineArgs)}
@@ -234,6 +237,7 @@ class VLLMEngine:
         params = TokenizeParams(**self._tokenize(request.sampling, add_special_tokens=False))
         how = chat_params(request)
         turn = self._chat_rules.turn(request, how)
+        stream = stream or turn.forced
         prompt = await self._render_conversation(request, how, params)
         writing = self._writing(request, call)
         writer: EventWriter[chat_pb2.StreamChatResponse] = (
@@ -304,7 +308,8 @@ class VLLMEngine:
                         yield event
             yield writer.end()
         except VLLMError as error:
-            raise self._translated(error, call) from error
+            form = request.structured_output.WhichOneof("form")
+            raise self._translated(error, call, f"structured_output.{form}" if form else "") from error
         finally:
             self._running.pop(call.request_id, None)
             if not finished:
@@ -362,15 +367,17 @@ class VLLMEngine:
                 "messages", "the model's chat template does not accept this conversation"
             ) from error
 
-    def _translated(self, error: VLLMError, call: CallContext) -> StatusError:
+    def _translated(self, error: VLLMError, call: CallContext, suspect: str = "") -> StatusError:
+        """What the caller sees of an engine's error. `suspect` is the field at fault where vLLM names none."""
         if isinstance(error, EngineDeadError):
             return StatusError.retry_later("ENGINE_DEAD", "The engine has died and is being restarted.", 5.0)
         if isinstance(error, VLLMOverloadError):
             return StatusError.retry_later("QUEUE_FULL", "The engine's queue is full.", 1.0)
         if isinstance(error, VLLMValidationError):
-            return StatusError.field(_field_of(error.parameter), "is not accepted by the engine")
+            field = _field_of(error.parameter) or suspect
+            return StatusError.field(field, "is malformed, or uses what the engine does not support")
         if isinstance(error, VLLMClientError):
-            return StatusError.field("", "the engine does not accept this request")
+            return StatusError.field(suspect, "is malformed, or uses what the engine does not support")
         _log.error("request %s failed in the engine", call.request_id, exc_info=error)
         return StatusError.internal(call.request_id)
 

@@ -13,8 +13,9 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from tokenwire.v1 import chat_pb2, generation_pb2, output_pb2, sampling_pb2
 from tokenwire_server.backend import CallContext
+from tokenwire_server.errors import StatusError
 
-__all__ = ["EventWriter", "greedy_copies", "sampling_params", "structured_outputs", "token_bytes"]
+__all__ = ["EventWriter", "byte_alphabet", "greedy_copies", "sampling_params", "structured_outputs", "token_bytes"]
 
 Event = TypeVar("Event", chat_pb2.StreamChatResponse, generation_pb2.StreamGenerateResponse)
 
@@ -114,7 +115,7 @@ def token_bytes(tokenizer: Any) -> Callable[[int, str], bytes]:
     character; one with byte fallback (SentencePiece) writes lone bytes as `<0x0A>`.
     """
     decoder = repr(getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None))
-    byte_of = _byte_alphabet() if "ByteLevel" in decoder else {}
+    byte_of = byte_alphabet() if "ByteLevel" in decoder else {}
     added = set(getattr(tokenizer, "added_tokens_decoder", ()))
     known: dict[int, bytes | None] = {}
 
@@ -137,7 +138,7 @@ def token_bytes(tokenizer: Any) -> Callable[[int, str], bytes]:
     return convert
 
 
-def _byte_alphabet() -> dict[str, int]:
+def byte_alphabet() -> dict[str, int]:
     """The characters that stand for bytes in a byte-level vocabulary: printable Latin-1 itself, others from U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -179,6 +180,8 @@ class EventWriter(Generic[Event]):
             if self._echo:
                 yield from self._copied([self._echoed(part.index) for part in out.outputs])
         for part in out.outputs:
+            if part.finish_reason == "error":
+                raise StatusError.internal(self._call.request_id)
             self._counts[part.index] = self._counts.get(part.index, 0) + len(part.token_ids)
             delta = self._delta(part)
             events = [] if delta is None else [delta]

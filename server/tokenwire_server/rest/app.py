@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from fastapi import FastAPI
@@ -10,9 +10,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tokenwire_server.backend import Backend
+from tokenwire_server.backend import Backend, contract_services
 from tokenwire_server.rest.edge import Edge
+from tokenwire_server.rest.gateway import Gateway, Health
 from tokenwire_server.rest.openai.errors import OpenAIError
 from tokenwire_server.rest.probes import Probes
 from tokenwire_server.rest.routes import OpenAIRoutes
@@ -31,6 +33,7 @@ def create_app(
     max_body_bytes: int = 33_554_432,
     ready: Callable[[], Awaitable[bool]] | None = None,
     keep_alive_s: float = 15.0,
+    health: Health | None = None,
 ) -> FastAPI:
     """Builds the application.
 
@@ -40,9 +43,19 @@ def create_app(
         max_body_bytes: Largest body, in bytes; a larger one is 413.
         ready: Whether a request would be served now. Default: always, once the application answers.
         keep_alive_s: Seconds without an event after which a stream sends a comment.
+        health: What `/healthz` asks of a service or model. Default: `ready`, for each service of the contract.
     """
     app = FastAPI(title="Tokenwire", version=version, docs_url=None, redoc_url=None, redirect_slashes=False)
+    services = contract_services()
+    gateway = Gateway(
+        backend,
+        services.values(),
+        health or _health_of(ready, services),
+        max_body_bytes=max_body_bytes,
+        keep_alive_s=keep_alive_s,
+    )
     app.add_middleware(Edge, backend=backend)
+    app.add_middleware(Doors, gateway=gateway)
     app.add_exception_handler(HTTPException, _no_such_route)
     probes = Probes(version, ready)
     for path, probe in (
@@ -59,6 +72,35 @@ def create_app(
     _post(app, "/v1/completions", routes.completions)
     _post(app, "/v1/embeddings", routes.embeddings)
     return app
+
+
+class Doors:
+    """ASGI middleware: a path of the contract goes to the gateway, every other one to the OpenAI surface.
+
+    Args:
+        app: The OpenAI surface.
+        gateway: The other door.
+    """
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on."""
+        native = scope["type"] == "http" and self._gateway.owns(scope["path"].removeprefix(scope.get("root_path", "")))
+        await (self._gateway if native else self._app)(scope, receive, send)
+
+
+def _health_of(ready: Callable[[], Awaitable[bool]] | None, services: Iterable[str]) -> Health:
+    names = {"", *services}
+
+    async def health(name: str) -> bool | None:
+        if name not in names:
+            return None
+        return ready is None or await ready()
+
+    return health
 
 
 def _get(app: FastAPI, path: str, handler: _Handler, extra: dict[str, Any] | None = None) -> None:

@@ -7,21 +7,32 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 
+from tokenwire_server.errors import StatusError
 from tokenwire_server.rest.openai.errors import OpenAIError
 
-__all__ = ["parse_json", "read_body"]
+__all__ = ["parse_json", "read_body", "read_bytes"]
 
 _MAX_DEPTH = 128
 _UNPARSED = "We could not parse the JSON body of your request."
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The whole body.
+    """The whole body of an OpenAI request.
 
     Raises:
-        OpenAIError: 413 as soon as it is known to be too large, 415 for what is not JSON.
+        OpenAIError: 415 for what is not JSON.
+        StatusError: REQUEST_TOO_LARGE.
     """
     _check_type(request)
+    return await read_bytes(request, max_bytes)
+
+
+async def read_bytes(request: Request, max_bytes: int) -> bytes:
+    """The whole body, whatever it is.
+
+    Raises:
+        StatusError: REQUEST_TOO_LARGE, as soon as it is known.
+    """
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length[:20]) > max_bytes:
         raise _too_large(max_bytes)
@@ -78,6 +89,6 @@ def _unsupported(message: str) -> OpenAIError:
     return OpenAIError(415, message, code="unsupported_content_type")
 
 
-def _too_large(max_bytes: int) -> OpenAIError:
+def _too_large(max_bytes: int) -> StatusError:
     message = f"The body of your request is too large: at most {max_bytes} bytes are accepted."
-    return OpenAIError(413, message, code="request_too_large")
+    return StatusError.of("REQUEST_TOO_LARGE", message, metadata={"limit": str(max_bytes)})

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-import time
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tokenwire_server.backend import Backend, CallContext, new_request_id, sane_request_id
+from tokenwire_server.rest.call import RestCall
 from tokenwire_server.rest.openai.errors import OpenAIError, describe
+from tokenwire_server.rest.reply import Reply
 from tokenwire_server.rest.streams import ClientGoneError
 
 __all__ = ["TIMEOUT_HEADER", "Edge"]
@@ -43,14 +44,14 @@ class Edge:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        call = CallContext(
+        call = RestCall(
             request_id=sane_request_id(headers.get("x-request-id")) or new_request_id(),
             api_key=_bearer(headers.get("authorization", "")),
             traceparent=headers.get("traceparent", "")[:128],
         )
         state = scope.setdefault("state", {})
         state["call"] = call
-        reply = _Reply(send, call)
+        reply = Reply(send, call, "openai-processing-ms")
         try:
             if scope["method"] != "OPTIONS" and not _is_open(scope):
                 self._backend.authorize(call)
@@ -61,41 +62,8 @@ class Edge:
         except Exception as error:  # the boundary: `describe` logs what is not ours
             if reply.started:
                 raise  # part of a body is out: only cutting the connection still tells the client
-            await reply.error(describe(error, state.get("names"), call.request_id))
-
-
-class _Reply:
-    """The way out: adds the headers that every response has."""
-
-    def __init__(self, send: Send, call: CallContext) -> None:
-        self._send = send
-        self._received_at = call.received_at
-        self._request_id = call.request_id  # as it came: a body's `request_id` may rename the call later
-        self.started = False
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.started = True
-            headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = self._request_id
-            headers["x-content-type-options"] = "nosniff"
-            headers["openai-processing-ms"] = str(round((time.monotonic() - self._received_at) * 1000))
-        await self._send(message)
-
-    async def error(self, error: OpenAIError) -> None:
-        body = error.body()
-        headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers}
-        await self._respond(error.status, headers, body)
-
-    async def nobody(self) -> None:
-        """Ends a request whose client has gone; the reply is for servers that insist on one."""
-        if not self.started:
-            await self._respond(499, {"content-length": "0"}, b"")
-
-    async def _respond(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await self.send({"type": "http.response.start", "status": status, "headers": raw})
-        await self.send({"type": "http.response.body", "body": body})
+            shown = describe(error, state.get("names"), call.request_id)
+            await reply.respond(shown.status, {"content-type": "application/json", **shown.headers}, shown.body())
 
 
 def _is_open(scope: Scope) -> bool:

@@ -22,9 +22,10 @@ from tokenwire_server.rest.openai.completion_frames import CompletionFrames
 from tokenwire_server.rest.openai.completions import completion_reply, read_completion
 from tokenwire_server.rest.openai.embeddings import embedding_reply, read_embedding
 from tokenwire_server.rest.openai.encoding import dumps
+from tokenwire_server.rest.openai.errors import describe
 from tokenwire_server.rest.openai.models import model_list, model_object
 from tokenwire_server.rest.openai.params import ParamNames
-from tokenwire_server.rest.streams import EventStream, unless_gone
+from tokenwire_server.rest.streams import EventStream, Frames, StreamStyle, unless_gone
 
 __all__ = ["OpenAIRoutes"]
 
@@ -58,7 +59,7 @@ class OpenAIRoutes:
         if parsed.stream is not None:
             events = self._stream(f"{_CHAT}/StreamChat", parsed.request, call)
             frames = ChatFrames(parsed, call.request_id)
-            return EventStream(events, frames, call=call, names=names, keep_alive_s=self._keep_alive_s)
+            return self._event_stream(events, frames, call, names)
         work = self._backend.unary(f"{_CHAT}/Chat", parsed.request, call)
         response = cast("chat_pb2.ChatResponse", await unless_gone(request.receive, work))
         return _json(chat_reply(response, parsed, call.request_id))
@@ -73,7 +74,7 @@ class OpenAIRoutes:
         if parsed.stream is not None:
             events = merge([self._stream(f"{_GENERATION}/StreamGenerate", one, its) for one, its in pairs])
             frames = CompletionFrames(parsed, call.request_id)
-            return EventStream(events, frames, call=call, names=names, keep_alive_s=self._keep_alive_s)
+            return self._event_stream(events, frames, call, names)
         work = gather([self._backend.unary(f"{_GENERATION}/Generate", one, its) for one, its in pairs])
         responses = cast("list[generation_pb2.GenerateResponse]", await unless_gone(request.receive, work))
         return _json(completion_reply(responses, parsed, call.request_id))
@@ -117,6 +118,15 @@ class OpenAIRoutes:
         names = ParamNames(body, prompt)
         request.state.names = names
         return translate(body), call, names
+
+    def _event_stream(
+        self, events: AsyncGenerator[Any, None], frames: Frames[Any], call: CallContext, names: ParamNames
+    ) -> Response:
+        def error_frame(error: Exception) -> bytes:
+            return b"data: " + describe(error, names, call.request_id).body() + b"\n\n"
+
+        style = StreamStyle(on_error=error_frame, last=b"data: [DONE]\n\n")
+        return EventStream(events, frames, style, request_id=call.request_id, keep_alive_s=self._keep_alive_s)
 
     def _stream(self, method: str, request: Message, call: CallContext) -> AsyncGenerator[Any, None]:
         return cast("AsyncGenerator[Any, None]", self._backend.stream(method, request, call))

@@ -3,39 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tokenwire_server.backend import CallContext
 from tokenwire_server.errors import StatusError
-from tokenwire_server.rest.openai.errors import describe
-from tokenwire_server.rest.openai.params import ParamNames
 
-__all__ = ["ClientGoneError", "EventStream", "Frames", "unless_gone"]
+__all__ = ["SSE_HEADERS", "ClientGoneError", "EventStream", "Frames", "StreamStyle", "unless_gone"]
 
 _T = TypeVar("_T")
 _Event_contra = TypeVar("_Event_contra", contravariant=True)
 _Event = TypeVar("_Event")
 
-_HEADERS = (
+SSE_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
-_DONE = b"data: [DONE]\n\n"
-_KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class ClientGoneError(Exception):
     """The client has closed the connection before the reply was complete."""
 
 
+@dataclass(frozen=True, slots=True)
+class StreamStyle:
+    """What is around the frames of a stream."""
+
+    on_error: Callable[[Exception], bytes]
+    """The last frame where an error comes after the headers."""
+    last: bytes = b""
+    """The last frame where all went well."""
+    keep_alive: bytes = b": keep-alive\n\n"
+    """Sent when the line has been idle; empty for a framing that has no comments."""
+    headers: tuple[tuple[bytes, bytes], ...] = SSE_HEADERS
+
+
 class Frames(Protocol[_Event_contra]):
-    """Writes the SSE frames of a stream's events."""
+    """Writes the frames of a stream's events."""
 
     def feed(self, event: _Event_contra, /) -> bytes:
         """The frames of an event; empty where it has nothing for the client."""
@@ -74,17 +83,17 @@ async def _stop(*tasks: asyncio.Future[Any]) -> None:
 
 
 class EventStream(Response, Generic[_Event]):
-    """A reply of server-sent events.
+    """A reply of server-sent events, or of another framing.
 
     Headers wait for the first event, so that a refused request still gets its own status; only when none has come
     for `keep_alive_s` do they go ahead, with a comment, lest a proxy take the connection for dead. An error after the
-    headers is an event with the usual envelope, without `[DONE]` after it.
+    headers is a frame of its own, without the last one after it.
 
     Args:
         events: An async generator of the backend; closed here, whatever happens.
         frames: Turns them into bytes.
-        call: The request, for errors.
-        names: Its parameter names, for errors.
+        style: What is around them.
+        request_id: Of the request, for a stream that stops without its end.
         keep_alive_s: Seconds without an event before a comment is sent.
     """
 
@@ -92,17 +101,17 @@ class EventStream(Response, Generic[_Event]):
         self,
         events: AsyncGenerator[_Event, None],
         frames: Frames[_Event],
+        style: StreamStyle,
         *,
-        call: CallContext,
-        names: ParamNames,
+        request_id: str,
         keep_alive_s: float,
     ) -> None:
         super().__init__()
         self._events = events
         self._frames = frames
-        self._call = call
-        self._names = names
-        self._interval = keep_alive_s
+        self._style = style
+        self._request_id = request_id
+        self._interval = keep_alive_s if style.keep_alive else 1e9
         self._started = False
         self._writing = asyncio.Lock()
         self._clock = asyncio.get_running_loop().time
@@ -140,19 +149,19 @@ class EventStream(Response, Generic[_Event]):
                     if data:
                         await self._write(send, data)
             if not self._frames.complete:
-                raise StatusError.internal(self._call.request_id)
-            last = _DONE
+                raise StatusError.internal(self._request_id)
+            last = self._style.last
         except Exception as error:
             if not self._started:
                 raise
-            last = b"data: " + describe(error, self._names, self._call.request_id).body() + b"\n\n"
+            last = self._style.on_error(error)
         await self._write(send, last, more=False)
 
     async def _write(self, send: Send, data: bytes, *, more: bool = True) -> None:
         async with self._writing:
             if not self._started:
                 self._started = True
-                await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+                await send({"type": "http.response.start", "status": 200, "headers": list(self._style.headers)})
             await send({"type": "http.response.body", "body": data, "more_body": more})
         self._last = self._clock()
 
@@ -160,4 +169,4 @@ class EventStream(Response, Generic[_Event]):
         if self._writing.locked():  # the reader lags, so the line is not idle
             self._last = self._clock()
         else:
-            await self._write(send, _KEEP_ALIVE)
+            await self._write(send, self._style.keep_alive)

@@ -9,7 +9,7 @@ import base64
 import math
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf import any_pb2, json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -89,7 +89,7 @@ class _Field:
         self._omit = field.containing_oneof is not None
         self.write = self._single
         if _is_map(field):
-            self._convert = _converter(writer, field.message_type.fields_by_name["value"])
+            self._convert = _converter(writer, cast(Descriptor, field.message_type).fields_by_name["value"])
             self.write = self._map
         else:
             self._convert = _converter(writer, field)
@@ -133,7 +133,7 @@ def _converter(writer: JsonWriter, field: FieldDescriptor) -> _Convert | None:
         return _finite
     if field.type == FieldDescriptor.TYPE_FLOAT:
         return _short_float
-    if field.type == FieldDescriptor.TYPE_ENUM:
+    if field.enum_type is not None:
         if field.enum_type.full_name == "google.protobuf.NullValue":
             return lambda _: None
         names = {value.number: value.name for value in reversed(field.enum_type.values)}
@@ -159,4 +159,3 @@ def _short_float(value: float) -> float | str:
         except OverflowError:  # rounded up beyond the largest
             continue
     return float(f"{value:.9g}")
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -51,7 +51,7 @@ def apply_query(route: Route, message: Message, query: bytes) -> None:
         path = (match[1] if match else key).split(".")
         if match:
             values = [match[2], *values]
-        if not _is_bound(route, message.DESCRIPTOR, path):
+        if not _is_bound(route, path):
             try:
                 _populate(message, path, values)
             except (ValueProblemError, UnicodeEncodeError) as error:
@@ -85,9 +85,9 @@ def _field(descriptor: Descriptor, name: str) -> FieldDescriptor | None:
     return field or next((one for one in descriptor.fields if one.json_name == name), None)
 
 
-def _is_bound(route: Route, descriptor: Descriptor, path: Sequence[str]) -> bool:
+def _is_bound(route: Route, path: Sequence[str]) -> bool:
     names: list[str] = []
-    message: Descriptor | None = descriptor
+    message: Descriptor | None = route.rpc.input_type
     for part in path:
         field = _field(message, part) if message is not None else None
         names.append(field.name if field is not None else part)
@@ -163,7 +163,7 @@ def _set_entry(owner: Any, field: FieldDescriptor, values: Sequence[str]) -> Non
     if len(values) != 2:
         shown = values[0][:64] if values else ""
         raise ValueProblemError(f'more than one value provided for key "{shown}" in map "{field.full_name}"')
-    entry = field.message_type.fields_by_name
+    entry: dict[str, FieldDescriptor] = cast(Descriptor, field.message_type).fields_by_name
     key = _parsed(entry["key"], values[0], "map key")
     value = _parsed(entry["value"], values[1], "map value")
     target = getattr(owner, field.name)

@@ -10,6 +10,8 @@ __all__ = ["Template", "parse_template"]
 
 _VARIABLE = re.compile(r"\{([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:=([^{}]*))?\}")
 _VERB = re.compile(r":([^/:{}]+)$")
+_SEGMENT = re.compile(r"/(\{[^}]*\}|[^/]*)")
+_PLAIN = re.compile(r"\*\*?|[^{}*/]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,12 @@ def parse_template(text: str) -> Template:
         path = path[: verb.start()]
     segments: list[str] = []
     variables: list[tuple[str, int, int]] = []
-    for part in re.findall(r"\{[^}]*\}|[^/]+|(?<=/)(?=/|$)", path):
+    for part in _SEGMENT.findall(f"/{path}") if path else ():
         variable = _VARIABLE.fullmatch(part)
         inner = (variable[2] or "*").split("/") if variable else [part]
         if variable:
             variables.append((variable[1], len(segments), len(segments) + len(inner)))
         segments.extend(inner)
-    if "**" in segments[:-1] or any(not one or re.search(r"[{}]|\*.|.\*(?<!\*\*)", one) for one in segments):
+    if "**" in segments[:-1] or not all(map(_PLAIN.fullmatch, segments)):
         raise ValueError(f"path template {text!r} is malformed")
     return Template(tuple(segments), tuple(variables), verb[1] if verb else "")

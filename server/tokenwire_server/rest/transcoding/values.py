@@ -163,7 +163,7 @@ def _json(kind: type[Message]) -> Callable[[str], Message]:
 
 def _wrapper(kind: Any) -> Callable[[str], Message]:
     parse = _SCALARS[kind.DESCRIPTOR.fields_by_name["value"].type]
-    return lambda text: kind(value=parse(text))  # type: ignore[no-any-return]
+    return lambda text: kind(value=parse(text))
 
 
 _MESSAGES: Mapping[str, Callable[[str], Message]] = MappingProxyType(
