@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf import json_format
+from tokenizers.decoders import DecodeStream
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.parser import ParserManager
@@ -42,6 +43,26 @@ _EFFORTS = {
     chat_pb2.ReasoningOptions.EFFORT_MEDIUM: "medium",
     chat_pb2.ReasoningOptions.EFFORT_HIGH: "high",
 }
+
+
+_STREAMING = frozenset(
+    {
+        "deepseek_v3",
+        "glm45",
+        "granite",
+        "hermes",
+        "internlm",
+        "kimi_k2",
+        "llama3_json",
+        "mistral",
+        "openai",
+        "pythonic",
+        "qwen3_coder",
+        "qwen3_xml",
+    }
+)
+"""Tool parsers whose streamed calls the tests hold to the whole answer's, in every chunking. Calls of the others come
+whole, at the end of the answer: some of vLLM's older ones lose or garble what they stream."""
 
 
 def conversation(request: chat_pb2.ChatRequest | tokenization_pb2.RenderChatRequest) -> list[dict[str, Any]]:
@@ -144,12 +165,27 @@ class ChatTurn:
     forced: bool = False
     """Whether a call is forced. Its arguments then stream as the model writes them, and are read so when unary too:
     vLLM's other way writes them anew, and the two would differ in white space."""
+    has_tools: bool = False
+    """Whether there is a tool that may be called."""
+    whole_calls: bool = False
+    """Whether calls come whole, at the end: the parser is not known to stream them right."""
     single_call: bool = False
     """Whether calls after the first are left out."""
     hide_reasoning: bool = False
     """Whether reasoning is counted but not sent."""
     parser_kwargs: dict[str, Any] | None = None
     """`reasoning_parser_kwargs` of vLLM's engine."""
+
+    tokenizer: Any = None
+    """The model's, to tell the tokens of a merged delta apart."""
+
+    def decoder(self, prompt_ids: list[int]) -> Callable[[int], str]:
+        """Returns a function from the next token's id to the text that it adds, as vLLM's detokenizer has it."""
+        backend = getattr(self.tokenizer, "_tokenizer", None)
+        if backend is None:  # not one of the tokenizers library: deltas stay as they are
+            return lambda _token: ""
+        stream = DecodeStream(ids=prompt_ids, skip_special_tokens=self.knobs["skip_special_tokens"])
+        return lambda token: stream.step(backend, token) or ""
 
     def reasoning_ended(self, prompt_ids: list[int]) -> bool | None:
         """VLLM's `reasoning_ended`: whether a grammar holds from the first token."""
@@ -190,6 +226,8 @@ class ChatRules:
         except (TypeError, KeyError, ValueError) as error:
             names = f"tool_call_parser {tool_parser!r}, reasoning_parser {reasoning_parser!r}"
             raise StartError(f"engine_kwargs: {names}: {str(error).splitlines()[0]}") from error
+        tools = getattr(self._parser, "tool_parser_cls", None)
+        self._whole_calls = tool_parser not in _STREAMING and not getattr(tools, "engine_based_streaming", False)
         self._forced = self._parser if self._auto else self._grammar_parser()
 
     def _grammar_parser(self) -> type[Any]:
@@ -264,7 +302,10 @@ class ChatRules:
             openai=openai,
             structured=structured,
             knobs=knobs,
+            tokenizer=self._tokenizer,
             forced=choice not in ("auto", "none"),
+            has_tools=bool(tools) and choice != "none",
+            whole_calls=choice == "auto" and self._whole_calls,
             single_call=single,
             hide_reasoning=hide,
             parser_kwargs={"chat_template_kwargs": params.chat_template_kwargs} if self.reasoning else None,
@@ -285,6 +326,9 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
         self._make_parser = make_parser
         self._stream = stream
         self._parsers: dict[int, Any] = {}
+        self._streams: dict[int, Callable[[int], str]] = {}
+        self._texts: dict[int, str] = {}
+        self._held: dict[int, str] = {}
         self._ids: dict[int, list[int]] = {}
         self._called: set[int] = set()
         self._prompt_ids: list[int] = []
@@ -296,8 +340,17 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
         yield from super().write(out)
 
     def reasoning_token_count(self) -> int:
-        """Reasoning tokens of all choices. By a fresh parser: one that has streamed counts only what it kept."""
-        return sum(int(self._make_parser().count_reasoning_tokens(ids)) for ids in self._ids.values())
+        """Reasoning tokens of all choices."""
+        return sum(map(self._count_reasoning, self._ids.values()))
+
+    def _count_reasoning(self, ids: list[int]) -> int:
+        parser = self._make_parser()  # a fresh one: one that has streamed counts only what it kept
+        count = int(parser.count_reasoning_tokens(ids))
+        reader = parser.reasoning_parser
+        if count or reader is None or not reader.is_reasoning_end(ids):
+            return count
+        # A template that opens the reasoning itself leaves the output with an end and no beginning.
+        return max(0, len(ids) - len(reader.extract_content_ids(ids)) - 1)
 
     def _delta(self, part: CompletionOutput) -> chat_pb2.StreamChatResponse | None:
         index = part.index
@@ -310,9 +363,12 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
         delta = event.delta
         delta.index = index
         if self._stream:
+            self._texts[index] = self._texts.get(index, "") + part.text
             self._read_delta(parser, part, delta)
+            if part.finish_reason is not None:
+                self._complete(index, delta)
         else:
-            self._read_whole(parser, part, delta)
+            self._read_whole(part.text, list(part.token_ids), delta)
         if delta.tool_calls:
             self._called.add(index)
         if not self._turn.hide_reasoning:
@@ -324,33 +380,83 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
         return event if told else None
 
     def _read_delta(self, parser: Any, part: CompletionOutput, delta: chat_pb2.ChatDelta) -> None:
-        message = parser.parse_delta(
-            part.text,
-            list(part.token_ids),
-            self._turn.openai,
-            prompt_token_ids=self._prompt_ids,
-            finished=part.finish_reason is not None,
-        )
-        if message is None:
-            return
-        delta.content = message.content or ""
-        delta.reasoning = message.reasoning or ""
-        for call in message.tool_calls or ():
-            if self._turn.single_call and call.index > 0:
-                continue
-            function = call.function
-            delta.tool_calls.add(
-                index=call.index,
-                id=_call_id(call.id or ""),
-                name=(function.name or "") if function else "",
-                arguments=(function.arguments or "") if function else "",
-            )
+        """Feeds the parser token by token.
 
-    def _read_whole(self, parser: Any, part: CompletionOutput, delta: chat_pb2.ChatDelta) -> None:
-        reasoning, content, calls = parser.parse(
-            part.text, self._turn.openai, enable_auto_tools=True, model_output_token_ids=list(part.token_ids)
+        Many of vLLM's lose calls when several tokens come at once, as they do while the reader lags.
+        """
+        pieces = self._pieces(part)
+        for number, (text, ids) in enumerate(pieces):
+            message = parser.parse_delta(
+                text,
+                ids,
+                self._turn.openai,
+                prompt_token_ids=self._prompt_ids,
+                finished=part.finish_reason is not None and number == len(pieces) - 1,
+            )
+            if message is not None:
+                self._add_message(message, delta)
+
+    def _pieces(self, part: CompletionOutput) -> list[tuple[str, list[int]]]:
+        """A delta as single tokens with their texts.
+
+        As it is where those do not join to its text, as they do not while a stop text may still match.
+        """
+        ids = list(part.token_ids)
+        stream = self._streams.get(part.index)
+        if stream is None:
+            stream = self._streams[part.index] = self._turn.decoder(self._prompt_ids)
+        texts = [stream(token) for token in ids]
+        if len(ids) < 2:
+            return [(part.text, ids)]
+        if part.finish_reason == "stop" and "".join(texts) != part.text:
+            texts[-1] = ""  # the token that ended it has no part in the text
+        if "".join(texts) != part.text:
+            return [(part.text, ids)]
+        return [(text, [token]) for text, token in zip(texts, ids, strict=True)]
+
+    def _add_message(self, message: Any, delta: chat_pb2.ChatDelta) -> None:
+        self._add_content(message.content or "", delta)
+        delta.reasoning += message.reasoning or ""
+        for call in message.tool_calls or ():
+            if self._turn.whole_calls or (self._turn.single_call and call.index > 0):
+                continue
+            self._held.pop(delta.index, None)
+            function = call.function
+            name, arguments = (function.name or "", function.arguments or "") if function else ("", "")
+            last = delta.tool_calls[-1] if delta.tool_calls else None
+            if last is not None and last.index == call.index and not (call.id or name):
+                last.arguments += arguments
+            else:
+                delta.tool_calls.add(index=call.index, id=_call_id(call.id or ""), name=name, arguments=arguments)
+
+    def _add_content(self, text: str, delta: chat_pb2.ChatDelta) -> None:
+        """Holds white space back where a call may follow: what stands between text and call belongs to the syntax."""
+        if not self._turn.has_tools:
+            delta.content += text
+            return
+        text = self._held.pop(delta.index, "") + text
+        shown = text.rstrip()
+        delta.content += shown
+        if len(shown) < len(text):
+            self._held[delta.index] = text[len(shown) :]
+
+    def _complete(self, index: int, delta: chat_pb2.ChatDelta) -> None:
+        """At the end of a choice: calls that the parser does not stream, and white space that no call followed."""
+        called = index in self._called or bool(delta.tool_calls)
+        if self._turn.has_tools and not called:
+            whole = chat_pb2.ChatDelta(index=index)
+            self._read_whole(self._texts[index], self._ids[index], whole)
+            delta.tool_calls.extend(whole.tool_calls)
+            called = bool(whole.tool_calls)
+        held = self._held.pop(index, "")
+        if not called:
+            delta.content += held
+
+    def _read_whole(self, text: str, ids: list[int], delta: chat_pb2.ChatDelta) -> None:
+        reasoning, content, calls = self._make_parser().parse(
+            text, self._turn.openai, enable_auto_tools=True, model_output_token_ids=ids
         )
-        delta.content = content or ""
+        delta.content = (content or "").rstrip() if calls else content or ""
         delta.reasoning = reasoning or ""
         for number, call in enumerate(calls or ()):
             if self._turn.single_call and number > 0:

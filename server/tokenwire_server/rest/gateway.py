@@ -27,7 +27,7 @@ from tokenwire_server.rest.streams import ClientGoneError, EventStream, unless_g
 from tokenwire_server.rest.transcoding.decode import decode_body
 from tokenwire_server.rest.transcoding.headers import grpc_timeout_s, reply_headers, request_metadata
 from tokenwire_server.rest.transcoding.query import apply_path, apply_query
-from tokenwire_server.rest.transcoding.routes import Route, RouteTable
+from tokenwire_server.rest.transcoding.routes import Route, RouteTable, method_not_allowed
 
 __all__ = ["Gateway", "Health"]
 
@@ -106,6 +106,8 @@ class Gateway:
             await self._stream(route, message, request, reply, call, framing)
 
     def _find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | StatusError:
+        if path == _HEALTH_PATH:
+            return method_not_allowed()
         try:
             return self.table.find(method, path)
         except StatusError as error:

@@ -12,13 +12,15 @@ from google.protobuf.message import Message
 
 from tokenwire_server.errors import StatusError
 from tokenwire_server.rest.transcoding.routes import Route
+from tokenwire_server.rest.transcoding.shape import DECODE_ERRORS, find_fault, find_misfit, is_plain
 
 __all__ = ["bad_request", "decode_body"]
 
 _MAX_DEPTH = 100
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _SPACE = re.compile(r"[ \t\n\r]*")
-_WHERE = re.compile(r"\bat \"?\w+((?:\.\w+|\[[^\]]*\])+)")
+_MAX_SEARCHED = 1 << 16
+"""Bytes of a body in which the value at fault is looked for: the search tries parts, level by level."""
 
 
 class _RefusedError(ValueError):
@@ -45,19 +47,24 @@ def decode_body(route: Route, data: bytes, message: Message) -> None:
     value = _first_value(data)
     if route.takes_any and b'"@type"' in data:
         raise bad_request("google.protobuf.Any is not taken in a request")
-    whole = route.body == "*"
-    if whole and not isinstance(value, dict) and not route.rpc.input_type.full_name.startswith("google.protobuf."):
-        raise bad_request("the body is not a JSON object", kind="INVALID_TYPE")
-    if not whole:
+    kind = route.rpc.input_type
+    if route.body != "*":
         value = {route.body: value}
+    elif not isinstance(value, dict) and is_plain(kind):
+        raise bad_request("the body is not a JSON object", kind="INVALID_TYPE")
+    misfit = find_misfit(value, kind) if isinstance(value, dict) and is_plain(kind) else None
+    if misfit is not None:
+        raise _unfit(kind, misfit)
     try:
         json_format.ParseDict(value, message, ignore_unknown_fields=True, max_recursion_depth=_MAX_DEPTH + 8)
-    # Beyond ParseError: a lone surrogate is a UnicodeEncodeError, a number or a string of the wrong kind may be the
-    # others. Their text is not ours to show; the path in it is.
-    except (json_format.ParseError, ValueError, TypeError, AttributeError, OverflowError) as error:
-        field = _field_path(str(error), route.rpc.input_type)
-        what = f"the value of {field}" if field else "the body"
-        raise bad_request(f"{what} does not fit {route.rpc.input_type.full_name}", field, "INVALID_TYPE") from error
+    except DECODE_ERRORS as error:
+        small = isinstance(value, dict) and is_plain(kind) and len(data) <= _MAX_SEARCHED
+        raise _unfit(kind, find_fault(value, kind) if small else "") from error
+
+
+def _unfit(kind: Descriptor, field: str) -> StatusError:
+    what = f"the value of {field}" if field else "the body"
+    return bad_request(f"{what} does not fit {kind.full_name}", field, "INVALID_TYPE")
 
 
 def _first_value(data: bytes) -> Any:
@@ -94,21 +101,3 @@ def _no_constant(_: str) -> NoReturn:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
-
-
-def _field_path(text: str, descriptor: Descriptor) -> str:
-    """Proto names of the field that json_format's error is about, or "" where it says none."""
-    found = _WHERE.findall(text)
-    if not found:
-        return ""
-    names: list[str] = []
-    message: Descriptor | None = descriptor
-    for part in re.findall(r"\w+|\[[^\]]*\]", found[-1]):
-        if part.startswith("["):
-            names[-1:] = [names[-1] + part] if names else []
-            continue
-        by_json = {field.json_name: field for field in message.fields} if message is not None else {}
-        field = by_json.get(part) or (message.fields_by_name.get(part) if message is not None else None)
-        names.append(field.name if field is not None else part[:64])
-        message = field.message_type if field is not None else None
-    return ".".join(names)

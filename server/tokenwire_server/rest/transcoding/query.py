@@ -163,7 +163,7 @@ def _set_entry(owner: Any, field: FieldDescriptor, values: Sequence[str]) -> Non
     if len(values) != 2:
         shown = values[0][:64] if values else ""
         raise ValueProblemError(f'more than one value provided for key "{shown}" in map "{field.full_name}"')
-    entry: dict[str, FieldDescriptor] = cast(Descriptor, field.message_type).fields_by_name
+    entry = cast(Descriptor, field.message_type).fields_by_name
     key = _parsed(entry["key"], values[0], "map key")
     value = _parsed(entry["value"], values[1], "map value")
     target = getattr(owner, field.name)

@@ -16,7 +16,12 @@ from google.rpc import code_pb2, status_pb2
 from tokenwire_server.errors import StatusError
 from tokenwire_server.rest.transcoding.template import Template, parse_template
 
-__all__ = ["Route", "RouteTable", "routes_of"]
+__all__ = ["Route", "RouteTable", "method_not_allowed", "routes_of"]
+
+
+def _words(code: int, message: str) -> StatusError:
+    """An error in exactly grpc-gateway's words, which has no details."""
+    return StatusError(status_pb2.Status(code=code, message=message))
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,11 @@ def _route(rpc: MethodDescriptor, rule: Any) -> Route:
     return Route(rpc, method, path, parse_template(path), rule.body, rule.response_body)
 
 
+def method_not_allowed() -> StatusError:
+    """The error of a path that has other methods: 501, as grpc-gateway has it."""
+    return _words(code_pb2.UNIMPLEMENTED, "Method Not Allowed")
+
+
 class RouteTable:
     """Finds the route of a request.
 
@@ -118,7 +128,9 @@ class RouteTable:
         Raises:
             StatusError: NOT_FOUND, UNIMPLEMENTED for another method than the path's, in grpc-gateway's words.
         """
-        parts = path.removeprefix("/").split("/")
+        if not path.startswith("/"):
+            raise _words(code_pb2.INVALID_ARGUMENT, "Bad Request")
+        parts = path[1:].split("/")
         other = False
         for route in self.routes:
             if parts[-1] == f":{route.template.verb}" and route.http_method == method:
@@ -128,5 +140,5 @@ class RouteTable:
                 return route, values
             other = other or values is not None
         if other:
-            raise StatusError(status_pb2.Status(code=code_pb2.UNIMPLEMENTED, message="Method Not Allowed"))
-        raise StatusError(status_pb2.Status(code=code_pb2.NOT_FOUND, message="Not Found"))
+            raise method_not_allowed()
+        raise _words(code_pb2.NOT_FOUND, "Not Found")
