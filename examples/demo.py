@@ -117,9 +117,9 @@ def main() -> int:
                 print(f"  {name:<32} FAILED: {type(error).__name__}: {error}")
                 failed += 1
                 continue
-            right = "Paris" in text
-            failed += not right
-            print(f"  {name:<32} {text!r}  first token {first * 1000:.0f} ms, {rate:.0f} tokens/s{'' if right else '  FAILED'}")
+            verdict = "" if "Paris" in text else "  FAILED"
+            failed += bool(verdict)
+            print(f"  {name:<32} {text!r}  first token {first * 1000:.0f} ms, {rate:.0f} tokens/s{verdict}")
     finally:
         mine = psutil.Process(server.pid).children(recursive=True)
         server.send_signal(signal.SIGTERM)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import grpc
 import pytest
+
 from tokenwire_server.engine.echo import EchoEngine
 from tokenwire_server.grpc_server import GrpcDoor, plain_server
 from tokenwire_server.guard import Guard, GuardLimits

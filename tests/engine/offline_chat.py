@@ -1,6 +1,6 @@
 """Prints, as JSON, what vllm.LLM says to each prompt by itself: the reference that the service is held to.
 
-    python offline_chat.py MODEL_FOLDER MAX_TOKENS PROMPT ...
+python offline_chat.py MODEL_FOLDER MAX_TOKENS PROMPT ...
 """
 
 from __future__ import annotations

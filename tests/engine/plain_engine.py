@@ -1,6 +1,6 @@
 """A real engine on a plain grpc.aio server, for tests that need a second model: prints its port, ends with its stdin.
 
-    python plain_engine.py MODEL_ID MODEL_SOURCE ENGINE_KWARGS_JSON
+python plain_engine.py MODEL_ID MODEL_SOURCE ENGINE_KWARGS_JSON
 """
 
 from __future__ import annotations

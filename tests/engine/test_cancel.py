@@ -11,10 +11,10 @@ from typing import Any
 
 import grpc
 import pytest
-from tokenwire.admin.v1 import admin_pb2, admin_pb2_grpc
-from tokenwire.v1 import chat_pb2, chat_pb2_grpc, sampling_pb2
 
 from tests.engine.conftest import MODEL, RealService
+from tokenwire.admin.v1 import admin_pb2, admin_pb2_grpc
+from tokenwire.v1 import chat_pb2, chat_pb2_grpc, sampling_pb2
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 

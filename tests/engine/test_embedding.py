@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+
 from tokenwire.v1 import (
     chat_pb2,
     chat_pb2_grpc,

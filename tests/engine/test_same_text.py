@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenwire.v1 import chat_pb2, chat_pb2_grpc, generation_pb2, generation_pb2_grpc, sampling_pb2
-from tokenwire_server.embedded import provide
 
 from tests.engine.conftest import MODEL, RealService
+from tokenwire.v1 import chat_pb2, chat_pb2_grpc, generation_pb2, generation_pb2_grpc, sampling_pb2
+from tokenwire_server.embedded import provide
 
 pytestmark = pytest.mark.engine
 
@@ -28,7 +27,7 @@ OUTPUT = sampling_pb2.OutputOptions(return_token_ids=True)
 
 
 @pytest.fixture(scope="module")
-def reference(service: RealService, offline_environment: dict[str, str]) -> Iterator[dict[str, Any]]:
+def reference(service: RealService, offline_environment: dict[str, str]) -> dict[str, Any]:
     """vllm.LLM(...).chat in a process of its own."""
     folder = provide("embedded:smollm2-135m-instruct", print)
     program = Path(__file__).with_name("offline_chat.py")
@@ -41,7 +40,7 @@ def reference(service: RealService, offline_environment: dict[str, str]) -> Iter
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    yield dict(zip(PROMPTS, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    return dict(zip(PROMPTS, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
 def chat_request(prompt: str) -> chat_pb2.ChatRequest:

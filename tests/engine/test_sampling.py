@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tokenwire.v1 import generation_pb2, generation_pb2_grpc, output_pb2, sampling_pb2, tokenization_pb2_grpc
-from tokenwire.v1 import tokenization_pb2 as tok
 
 from tests.engine.conftest import RealService
+from tokenwire.v1 import generation_pb2, generation_pb2_grpc, output_pb2, sampling_pb2, tokenization_pb2_grpc
+from tokenwire.v1 import tokenization_pb2 as tok
 
 pytestmark = pytest.mark.engine
 

@@ -500,7 +500,8 @@ def test_it_starts_shows_its_phases_and_stops_at_a_signal(echo: Callable[[], Run
 
 @pytest.mark.timeout(60)
 @pytest.mark.xfail(
-    strict=True, reason="cli_serve._signals waits 3 s before it ends anything, loses HAProxy, and leaves the run's folder"
+    strict=True,
+    reason="cli_serve._signals waits 3 s before it ends anything, loses HAProxy, and leaves the run's folder",
 )
 def test_a_second_signal_ends_it_at_once(echo: Callable[[], Running]) -> None:
     service = echo()

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tokenwire_server.config import ConfigError, LLMConfig, default_config, load_config, load_file
 
 MODEL: dict[str, Any] = {"model_loading_config": {"model_id": "m"}}
@@ -19,7 +20,11 @@ def problem(data: Any) -> str:
     ("data", "where", "hint"),
     [
         ({"llm_confgs": [MODEL]}, "llm_confgs", "llm_configs"),
-        ({"llm_configs": [{**MODEL, "engine_kwrgs": {}}]}, "llm_configs[0]: unknown key `engine_kwrgs`", "engine_kwargs"),
+        (
+            {"llm_configs": [{**MODEL, "engine_kwrgs": {}}]},
+            "llm_configs[0]: unknown key `engine_kwrgs`",
+            "engine_kwargs",
+        ),
         (
             {"llm_configs": [{"model_loading_config": {"model_id": "m", "model_sorce": "x"}}]},
             "llm_configs[0].model_loading_config: unknown key `model_sorce`",

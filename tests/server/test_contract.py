@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from google.api import annotations_pb2, field_behavior_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
+
 from tokenwire_server.backend import contract_services
 
 ROOT = Path(__file__).parents[2]

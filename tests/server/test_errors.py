@@ -3,6 +3,7 @@ from __future__ import annotations
 import grpc
 import pytest
 from google.rpc import error_details_pb2
+
 from tokenwire_server.errors import DOMAIN, REASONS, StatusError, Violation, error_details
 
 

@@ -6,6 +6,7 @@ import time
 from contextlib import AsyncExitStack
 
 import pytest
+
 from tokenwire.v1 import chat_pb2
 from tokenwire_server.backend import CallContext
 from tokenwire_server.errors import StatusError

@@ -11,12 +11,12 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status.rpc_status import aio as rpc_status
+
+from tests.conftest import MAX_MESSAGE_BYTES, EchoServer
 from tokenwire.admin.v1 import admin_pb2, admin_pb2_grpc
 from tokenwire.v1 import chat_pb2, chat_pb2_grpc, generation_pb2, generation_pb2_grpc, sampling_pb2
 from tokenwire_server.backend import contract_services
 from tokenwire_server.errors import StatusError, error_details
-
-from tests.conftest import MAX_MESSAGE_BYTES, EchoServer
 
 CHAT = "/tokenwire.v1.ChatService/Chat"
 STREAM_CHAT = "/tokenwire.v1.ChatService/StreamChat"
@@ -133,9 +133,7 @@ BAD = {
 
 @pytest.mark.parametrize("method", [CHAT, STREAM_CHAT])
 @pytest.mark.parametrize("name", BAD)
-async def test_what_is_wrong_is_named_before_the_first_message(
-    echo_server: EchoServer, method: str, name: str
-) -> None:
+async def test_what_is_wrong_is_named_before_the_first_message(echo_server: EchoServer, method: str, name: str) -> None:
     request, field, kind = BAD[name]
     error = await status_of(raw(echo_server, method, request.SerializeToString()))
     assert error.reason == "INVALID_FIELD", error.status.message
@@ -209,10 +207,10 @@ async def test_no_initial_metadata_comes_before_the_first_token(echo_server: Ech
 async def test_a_fault_keeps_its_status_and_the_service_goes_on(echo_server: EchoServer, tokens_first: int) -> None:
     stub = chat_pb2_grpc.ChatServiceStub(echo_server.channel)
     call = stub.StreamChat(chat_request(f"[[fault:ENGINE_DEAD:{tokens_first}]] a b c d"))
-    seen = []
+    seen: list[str | None] = []
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async for event in call:
-            seen.append(event.WhichOneof("event"))
+            seen += [event.WhichOneof("event")]
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert seen.count("delta") == tokens_first
     assert (await stub.Chat(chat_request("still here"))).choices[0].content == "still here"
