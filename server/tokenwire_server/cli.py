@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_serve(commands)
+    _add_rest(commands)
     _add_chat(commands)
     _add_health(commands)
     check = commands.add_parser("check", help="check a configuration file and start nothing")
@@ -87,6 +88,27 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     serve.set_defaults(run=_serve)
 
 
+def _add_rest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    rest = commands.add_parser(
+        "rest",
+        help="serve REST alone, answered by a gRPC address",
+        description="Translates OpenAI's REST surface and the native JSON routes to the gRPC of a running server.",
+        epilog="Exits with 0 after Ctrl-C or SIGTERM, once streams have finished; with 3 when it could not start.",
+    )
+    rest.add_argument("--target", default="localhost:9000", help="host:port of gRPC (default: %(default)s)")
+    rest.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    rest.add_argument("--http-port", type=int, default=8000, help="port of REST, 0 for any (default: %(default)s)")
+    rest.add_argument(
+        "--api-key",
+        default="passthrough",
+        metavar="KEY",
+        help="sent to the target in place of the caller's, which opens it to whoever reaches this port; "
+        "default: passthrough, the caller's own",
+    )
+    rest.add_argument("--tls", action="store_true", help="speak TLS to the target")
+    rest.set_defaults(run=_rest)
+
+
 def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     chat = commands.add_parser("chat", help="talk to a running server")
     chat.add_argument("target", nargs="?", default="localhost:9000", help="host:port (default: %(default)s)")
@@ -113,6 +135,12 @@ def _serve(args: argparse.Namespace) -> int:
     from tokenwire_server.cli_serve import serve
 
     return serve(args)
+
+
+def _rest(args: argparse.Namespace) -> int:
+    from tokenwire_server.cli_rest import rest
+
+    return rest(args)
 
 
 def _chat(args: argparse.Namespace) -> int:

@@ -11,17 +11,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import psutil
 
 from tokenwire_server import preflight, serve_env
 from tokenwire_server.config import ConfigError, ServiceConfig, default_config, load_file
 from tokenwire_server.embedded import provide
 from tokenwire_server.errors import StartError
-
-if TYPE_CHECKING:
-    import psutil
 
 __all__ = ["serve"]
 
@@ -34,24 +33,22 @@ class _StoppedError(Exception):
 
 def serve(args: argparse.Namespace) -> int:
     """Runs the command; returns its exit code."""
-    screen = _Screen()
-    stop = threading.Event()
-    with _signals(stop) as listen:
-        try:
-            with screen.phase("config"):
-                config = _configured(args, screen)
-            with _cluster(args, config, screen) as serving:
-                listen()
-                _deploy(serving, args, config, screen, stop)
-                screen.ready(args, config)
-                stop.wait()
-                screen.line("stopping: open streams may finish (Ctrl-C again to end at once)")
-        except (ConfigError, StartError) as error:
-            for line in str(error).splitlines():
-                print(f"tokenwire: {line}", file=sys.stderr)
-            return StartError.EXIT_CODE
-        except _StoppedError:
-            screen.line("stopped during the start")
+    screen, ending = _Screen(), _Ending()
+    ending.listen()
+    try:
+        with screen.phase("config"):
+            config = _configured(args, screen)
+        with _cluster(args, config, screen, ending) as serving:
+            _deploy(serving, args, config, screen, ending)
+            screen.ready(args, config)
+            ending.asked.wait()
+            screen.line("stopping: open streams may finish (Ctrl-C again to end at once)")
+    except (ConfigError, StartError) as error:
+        for line in str(error).splitlines():
+            print(f"tokenwire: {line}", file=sys.stderr)
+        return StartError.EXIT_CODE
+    except _StoppedError:
+        screen.line("stopped during the start")
     return 0
 
 
@@ -98,33 +95,63 @@ ready in {time.monotonic() - self._began:.1f} s: {model}
         )
 
 
-@contextmanager
-def _signals(stop: threading.Event) -> Iterator[Callable[[], None]]:
-    """The first Ctrl-C or SIGTERM asks for an end, the second one ends at once.
+class _Ending:
+    """The end of the service: asked for by the first Ctrl-C or SIGTERM, forced by the second one."""
 
-    Yields what takes the signals back: Ray sets handlers of its own when it starts, which would end this process
-    without a drain and leave HAProxy behind.
-    """
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.run_dir: Path | None = None
+        self._mine: list[psutil.Process] = []
 
-    def handle(_number: int, _frame: Any) -> None:
-        if stop.is_set():
-            _kill(_descendants())
-            os._exit(130)
-        stop.set()
+    def listen(self) -> None:
+        """Takes the signals.
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    old = {number: signal.getsignal(number) for number in numbers}
+        Again after Ray has started: it sets handlers of its own, which would end this process without a drain and
+        leave HAProxy behind.
+        """
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
 
-    def listen() -> None:
-        for number in numbers:
-            signal.signal(number, handle)
+    def _handle(self, _number: int, _frame: Any) -> None:
+        if not self.asked.is_set():
+            self._mine = _descendants()  # while all are still below this process
+            self.asked.set()
+            return
+        for process in {*self._mine, *_descendants()}:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        if self.run_dir is not None:
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+        os._exit(130)
 
-    listen()
-    try:
-        yield listen
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+    def wait_for(self, done: Callable[[], bool]) -> None:
+        """Returns when `done` does say so.
+
+        Raises:
+            _StoppedError: The end was asked for first.
+        """
+        while not done():
+            if self.asked.wait(_POLL_S):
+                raise _StoppedError
+
+    def clean_up(self) -> None:
+        """Ends what is left of processes that were ours, by their pids, and removes the run's files."""
+        _, alive = psutil.wait_procs({*self._mine, *_descendants()}, timeout=3)
+        for process in alive:
+            process.terminate()
+        _, alive = psutil.wait_procs(alive, timeout=5)
+        for process in alive:
+            process.kill()
+        if self.run_dir is not None:
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+
+    def note_processes(self) -> None:
+        """Remembers the processes below this one, before those in between end."""
+        self._mine = list({*self._mine, *_descendants()})
+
+
+def _descendants() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
 
 
 def _configured(args: argparse.Namespace, screen: _Screen) -> ServiceConfig:
@@ -157,62 +184,35 @@ def _has_gpu() -> bool:
 
 
 @contextmanager
-def _cluster(args: argparse.Namespace, config: ServiceConfig, screen: _Screen) -> Iterator[Any]:
+def _cluster(args: argparse.Namespace, config: ServiceConfig, screen: _Screen, ending: _Ending) -> Iterator[Any]:
     """Ray, started here or joined; yields the serving module. Leaves no process of its own behind."""
-    run_dir = Path(tempfile.mkdtemp(prefix="tw-"))
+    run_dir = ending.run_dir = Path(tempfile.mkdtemp(prefix="tw-"))
     limits = config.limits
     serve_env.apply(serve_env.serve_environment(limits.max_timeout_s, limits.max_message_bytes), os.environ)
     if not args.address:
         serve_env.apply(serve_env.local_environment(run_dir, os.environ), os.environ)
     if not args.verbose:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    mine: list[psutil.Process] = []
     try:
         with screen.phase("ray"):
             from tokenwire_server import serving
 
             serving.connect(args.address, run_dir, verbose=args.verbose)
+        ending.listen()
         try:
             yield serving
         finally:
-            mine = _descendants()
+            ending.note_processes()
             serving.stop(leave_serve=bool(args.address))
     finally:
-        _kill(mine or _descendants())
-        shutil.rmtree(run_dir, ignore_errors=True)
+        ending.clean_up()
 
 
-def _deploy(
-    serving: Any, args: argparse.Namespace, config: ServiceConfig, screen: _Screen, stop: threading.Event
-) -> None:
+def _deploy(serving: Any, args: argparse.Namespace, config: ServiceConfig, screen: _Screen, ending: _Ending) -> None:
     with screen.phase("serve"):
         serving.start_serve(host=args.host, grpc_port=args.grpc_port, http_port=args.http_port)
         serving.deploy(serving.build_app(config))
     with screen.phase("model"):
-        _wait(lambda: serving.start_state(config), stop)
+        ending.wait_for(lambda: serving.start_state(config))
     with screen.phase("doors"):
-        _wait(lambda: serving.doors_open(args.grpc_port, args.http_port), stop)
-
-
-def _wait(done: Any, stop: threading.Event) -> None:
-    while not done():
-        if stop.wait(_POLL_S):
-            raise _StoppedError
-
-
-def _descendants() -> list[psutil.Process]:
-    import psutil
-
-    return psutil.Process().children(recursive=True)
-
-
-def _kill(processes: list[psutil.Process]) -> None:
-    """Ends what is left of processes that were ours, by their pids."""
-    import psutil
-
-    _, alive = psutil.wait_procs(processes, timeout=3)
-    for process in alive:
-        process.terminate()
-    _, alive = psutil.wait_procs(alive, timeout=5)
-    for process in alive:
-        process.kill()
+        ending.wait_for(lambda: serving.doors_open(args.grpc_port, args.http_port))

@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.server.test_docs import blocks
 from tokenwire_server import serve_env
 
 ROOT = Path(__file__).parents[2]
@@ -370,7 +371,7 @@ def test_an_unknown_engine_argument_is_named_with_the_nearest_right_one(wrong_en
 def ray_head(tokenwire: Command, environment: Mapping[str, str]) -> Iterator[str]:
     """A Ray of its own ports, folder and token, without Serve's variables; yields its address."""
     port = free_port()
-    command = [BIN / "ray", "start", "--head", "--block", "--port", str(port), "--num-cpus", "2"]
+    command = [str(BIN / "ray"), "start", "--head", "--block", "--port", str(port), "--num-cpus", "2"]
     command += ["--temp-dir", str(tokenwire.folder / "r"), "--include-dashboard", "false", "--disable-usage-stats"]
     command += ["--min-worker-port", "0", "--max-worker-port", "0"]
     command += ["--dashboard-agent-listen-port", str(free_port()), "--ray-client-server-port", str(free_port())]
@@ -477,6 +478,23 @@ def echo(alone: None) -> Iterator[Callable[[], Running]]:
         yield start
 
 
+def the_readmes_calls_work(shown: str) -> None:
+    """Runs the four calls of the README as they stand, but for ports and model; echo answers with the question."""
+    section = (ROOT / "README.md").read_text().partition("## Four ways")[2].partition("\n## ")[0]
+    grpc_target, http_target = re.findall(r"(localhost:\d+)", shown)[:2]
+    for old, new in {"localhost:9000": grpc_target, "localhost:8000": http_target, "smollm2-135m": "echo"}.items():
+        assert old in section
+        section = section.replace(old, new)
+    calls = [["bash", "-euc", block] for block in blocks(section, "sh")]
+    calls += [[sys.executable, "-c", block] for block in blocks(section, "python")]
+    assert len(calls) == 4
+    path = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    for call in calls:
+        done = subprocess.run(call, env=path, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0, (call, done.stderr)
+        assert re.search(r"France\?", done.stdout), (call, done.stdout)
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_starts_shows_its_phases_and_stops_at_a_signal(echo: Callable[[], Running], number: signal.Signals) -> None:
@@ -491,6 +509,8 @@ def test_it_starts_shows_its_phases_and_stops_at_a_signal(echo: Callable[[], Run
     health = service.tokenwire("health", call[1])
     assert (health.code, health.out) == (0, "SERVING\n"), health
     assert service.tokenwire.processes()
+    if number == signal.SIGTERM:
+        the_readmes_calls_work(service.shown)
 
     done = service.stopped(number)
     assert (done.code, done.err) == (0, "")

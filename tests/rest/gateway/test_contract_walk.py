@@ -12,7 +12,7 @@ import httpx
 import pytest
 from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
-from google.rpc import error_details_pb2
+from google.rpc import error_details_pb2, status_pb2
 from grpc_status.rpc_status import aio as rpc_status
 from tests.conftest import EchoServer
 
@@ -100,7 +100,7 @@ async def test_each_route_answers_as_grpc_does(web: httpx.AsyncClient, echo_serv
     response = await web.request(route.http_method, url_of(route), json=body)
     if status is not None:
         assert response.status_code == HTTP_STATUS[status.code]
-        assert response.json() == json_format.MessageToDict(status, always_print_fields_with_no_presence=True)
+        assert json_format.ParseDict(response.json(), status_pb2.Status()) == status
         return
     assert response.status_code == 200, response.text
     found = [json.loads(line) for line in response.text.splitlines()] if route.streaming else [response.json()]
