@@ -77,6 +77,7 @@ class Validator:
         if isinstance(request, chat_pb2.ChatRequest | tokenization_pb2.RenderChatRequest):
             yield from _message_rules(request.messages, request.template)
             yield from _tool_rules(request.tools)
+            yield from _template_rules(request.template)
         if isinstance(request, chat_pb2.ChatRequest):
             yield from _choice_rules(request)
             if request.output.echo:
@@ -124,6 +125,35 @@ def _message_rules(
             yield Violation("template.add_generation_prompt", "must not be set together with continue_final_message")
         if messages[-1].role != chat_pb2.ROLE_ASSISTANT:
             yield Violation("template.continue_final_message", "needs a last message of the assistant")
+
+
+_OWN_KWARGS = frozenset(
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "documents",
+        "messages",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    }
+)
+"""Arguments of the template that the service sets; a template of the client's own would run as code."""
+
+
+def _template_rules(template: chat_pb2.ChatTemplateOptions) -> Iterator[Violation]:
+    for key, value in template.kwargs.fields.items():
+        if key in _OWN_KWARGS:
+            yield Violation(f"template.kwargs[{key}]", "is set by the service and cannot be given")
+        elif value.WhichOneof("kind") not in ("bool_value", "number_value", "string_value"):
+            yield Violation(f"template.kwargs[{key[:64]}]", "must be a bool, a number or a string", "INVALID_TYPE")
 
 
 def _tool_rules(tools: Sequence[chat_pb2.Tool]) -> Iterator[Violation]:

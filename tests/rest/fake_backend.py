@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, output_pb2
+from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, output_pb2, tokenization_pb2
 from tokenwire_server.backend import CallContext
 from tokenwire_server.errors import StatusError
 from tokenwire_server.validation import Validator
@@ -87,6 +87,10 @@ class FakeBackend:
             return model_pb2.GetModelResponse(model=_model_named(request.model))
         if method.endswith("/Embed"):
             return await self._embed(request, call)
+        if "TokenizationService/" in method:
+            self.requests.append(request)
+            self.validator.check(request)
+            return _tokenization(request)
         response: Message = _folded(request, [event async for event in self.stream(method, request, call)])
         return response
 
@@ -243,6 +247,24 @@ def _fold_delta(output: Any, delta: Any, *, chat: bool) -> None:
         if call.name:
             output.tool_calls.add(id=call.id, name=call.name)
         output.tool_calls[call.index].arguments += call.arguments
+
+
+def _tokenization(request: Any) -> Message:
+    """A word is a token, and its id is its length."""
+    if isinstance(request, tokenization_pb2.DetokenizeRequest):
+        return tokenization_pb2.DetokenizeResponse(text=" ".join("x" * one for one in request.token_ids))
+    if isinstance(request, tokenization_pb2.GetTokenizerInfoRequest):
+        info = tokenization_pb2.GetTokenizerInfoResponse(tokenizer_class="Words", vocab_size=99, max_model_len=4096)
+        info.special_tokens["eos_token"] = "</s>"  # noqa: S105  no password
+        info.chat_template = "{{ messages }}"
+        return info
+    if isinstance(request, tokenization_pb2.TokenizeRequest):
+        words = request.text.split()
+        answer = tokenization_pb2.TokenizeResponse(token_ids=map(len, words), max_model_len=4096)
+        answer.tokens.extend(words if request.return_tokens else ())
+        return answer
+    text = " ".join(part.text for message in request.messages for part in message.content)
+    return tokenization_pb2.RenderChatResponse(text=text, token_ids=map(len, text.split()), max_model_len=4096)
 
 
 def _page(request: Any) -> model_pb2.ListModelsResponse:

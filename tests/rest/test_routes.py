@@ -171,4 +171,10 @@ async def test_openapi_lists_the_surface(http: httpx.AsyncClient) -> None:
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/embeddings",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/tokenize",
+        "/detokenize",
+        "/tokenizer_info",
     }

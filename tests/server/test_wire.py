@@ -123,6 +123,16 @@ BAD = {
         "sampling.stop",
         "INVALID_VALUE",
     ),
+    "a template": (
+        chat_request("a", template={"kwargs": {"chat_template": "{{ 7 * 7 }}"}}),
+        "template.kwargs[chat_template]",
+        "INVALID_VALUE",
+    ),
+    "a list for the template": (
+        chat_request("a", template={"kwargs": {"x": [1]}}),
+        "template.kwargs[x]",
+        "INVALID_TYPE",
+    ),
     "continue a user": (
         chat_request("a", template={"continue_final_message": True}),
         "template.continue_final_message",

@@ -360,7 +360,7 @@ class VLLMEngine:
             if error.parameter in ("input_tokens", "input_text"):
                 size = error.value if error.parameter == "input_tokens" else None
                 raise _too_long(self.limits.max_model_len, size, 1) from error
-            raise StatusError.field(_field_of(error.parameter), "is not accepted by the model") from error
+            raise StatusError.field(_field_of(error.parameter) or "messages", "is not accepted by the model") from error
         except (VLLMClientError, ValueError, TypeError) as error:
             _log.info("the chat template refused a conversation: %s", type(error).__name__)
             raise StatusError.field(

@@ -18,6 +18,7 @@ from tokenwire_server.rest.gateway import Gateway, Health
 from tokenwire_server.rest.openai.errors import OpenAIError
 from tokenwire_server.rest.probes import Probes
 from tokenwire_server.rest.routes import OpenAIRoutes
+from tokenwire_server.rest.routes_more import AnthropicRoutes, ResponsesRoutes, TokenizeRoutes
 
 __all__ = ["create_app"]
 
@@ -66,11 +67,20 @@ def create_app(
     ):
         _get(app, path, probe)
     routes = OpenAIRoutes(backend, max_body_bytes=max_body_bytes, keep_alive_s=keep_alive_s)
+    responses = ResponsesRoutes(backend, max_body_bytes=max_body_bytes, keep_alive_s=keep_alive_s)
+    messages = AnthropicRoutes(backend, max_body_bytes=max_body_bytes, keep_alive_s=keep_alive_s)
+    tokens = TokenizeRoutes(backend, max_body_bytes=max_body_bytes, keep_alive_s=keep_alive_s)
     _get(app, "/v1/models", routes.models)
     _get(app, "/v1/models/{model:path}", routes.model, _MODEL_IN_PATH)
     _post(app, "/v1/chat/completions", routes.chat)
     _post(app, "/v1/completions", routes.completions)
     _post(app, "/v1/embeddings", routes.embeddings)
+    _post(app, "/v1/responses", responses.create)
+    _post(app, "/v1/messages", messages.create)
+    _post(app, "/v1/messages/count_tokens", messages.count)
+    _post(app, "/tokenize", tokens.tokenize)
+    _post(app, "/detokenize", tokens.detokenize)
+    _get(app, "/tokenizer_info", tokens.info)
     return app
 
 

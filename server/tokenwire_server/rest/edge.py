@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tokenwire_server.backend import Backend, CallContext, new_request_id, sane_request_id
+from tokenwire_server.rest.anthropic.errors import anthropic_error, is_anthropic
 from tokenwire_server.rest.call import RestCall
 from tokenwire_server.rest.openai.errors import OpenAIError, describe
 from tokenwire_server.rest.reply import Reply
@@ -19,7 +20,7 @@ __all__ = ["TIMEOUT_HEADER", "Edge"]
 TIMEOUT_HEADER = "x-request-timeout-seconds"
 
 _MAX_TIMEOUT_S = 31_536_000.0
-_OPEN_PATHS = frozenset({"/health", "/livez", "/readyz", "/version", "/openapi.json"})
+_OPEN_PATHS = frozenset({"/health", "/livez", "/readyz", "/version", "/openapi.json", "/docs", "/playground"})
 """Answered without a key. Everything else needs one, unknown URLs too: nothing new is open by oversight."""
 
 
@@ -44,16 +45,18 @@ class Edge:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        anthropic = is_anthropic(path)  # whose clients send the key in a header of their own, and read other errors
         call = RestCall(
             request_id=sane_request_id(headers.get("x-request-id")) or new_request_id(),
-            api_key=_bearer(headers.get("authorization", "")),
+            api_key=_bearer(headers.get("authorization", "")) or (headers.get("x-api-key", "") if anthropic else ""),
             traceparent=headers.get("traceparent", "")[:128],
         )
         state = scope.setdefault("state", {})
         state["call"] = call
         reply = Reply(send, call, "openai-processing-ms")
         try:
-            if scope["method"] != "OPTIONS" and not _is_open(scope):
+            if scope["method"] != "OPTIONS" and path not in _OPEN_PATHS:
                 self._backend.authorize(call)
             call.deadline = _deadline(headers, call)
             await self._app(scope, receive, reply.send)
@@ -63,12 +66,8 @@ class Edge:
             if reply.started:
                 raise  # part of a body is out: only cutting the connection still tells the client
             shown = describe(error, state.get("names"), call.request_id)
-            await reply.respond(shown.status, {"content-type": "application/json", **shown.headers}, shown.body())
-
-
-def _is_open(scope: Scope) -> bool:
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", "")) in _OPEN_PATHS
+            body = anthropic_error(shown, call.request_id) if anthropic else shown.body()
+            await reply.respond(shown.status, {"content-type": "application/json", **shown.headers}, body)
 
 
 def _bearer(value: str) -> str:

@@ -21,9 +21,9 @@ from tokenwire_server.rest.openai.sampling import read_call_fields, read_samplin
 from tokenwire_server.rest.openai.structured import read_structured_output
 from tokenwire_server.rest.openai.tools import read_tools
 
-__all__ = ["ChatCall", "chat_reply", "read_chat"]
+__all__ = ["EFFORTS", "ChatCall", "chat_reply", "read_chat", "read_template"]
 
-_EFFORTS = {
+EFFORTS = {
     "none": chat_pb2.ReasoningOptions.EFFORT_NONE,
     "minimal": chat_pb2.ReasoningOptions.EFFORT_MINIMAL,
     "low": chat_pb2.ReasoningOptions.EFFORT_LOW,
@@ -80,7 +80,7 @@ def read_chat(body: dict[str, Any]) -> ChatCall:
     read_tools(fields, request)
     _read_logprobs(fields, request)
     _read_reasoning(fields, request)
-    _read_template(fields, request)
+    read_template(fields, request)
     token_ids = request.output.return_token_ids
     if stream is not None and stream.continuous_usage:
         request.output.return_token_ids = True  # the only count of tokens that a delta carries
@@ -107,9 +107,9 @@ def _read_logprobs(fields: Fields, request: chat_pb2.ChatRequest) -> None:
 
 
 def _read_reasoning(fields: Fields, request: chat_pb2.ChatRequest) -> None:
-    effort = fields.choice("reasoning_effort", tuple(_EFFORTS))
+    effort = fields.choice("reasoning_effort", tuple(EFFORTS))
     if effort is not None:
-        request.reasoning.effort = _EFFORTS[effort]
+        request.reasoning.effort = EFFORTS[effort]
     budget = fields.integer("thinking_token_budget", 0)
     if budget is not None:
         request.reasoning.max_tokens = budget
@@ -117,7 +117,8 @@ def _read_reasoning(fields: Fields, request: chat_pb2.ChatRequest) -> None:
         request.reasoning.include = False
 
 
-def _read_template(fields: Fields, request: chat_pb2.ChatRequest) -> None:
+def read_template(fields: Fields, request: chat_pb2.ChatRequest) -> None:
+    """`add_generation_prompt`, `continue_final_message` and `chat_template_kwargs`."""
     for name in ("add_generation_prompt", "continue_final_message"):
         value = fields.boolean(name)
         if value is not None:

@@ -9,7 +9,7 @@ from tokenwire.v1 import chat_pb2
 from tokenwire_server.rest.openai.errors import OpenAIError
 from tokenwire_server.rest.openai.fields import Fields, invalid, unsupported
 
-__all__ = ["read_media"]
+__all__ = ["decode_base64", "read_media"]
 
 _AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
@@ -24,7 +24,7 @@ def read_media(part: Fields, kind: str) -> chat_pb2.ContentPart | None:
     if kind == "input_audio":
         audio = part.required_object("input_audio")
         form = audio.choice("format", tuple(_AUDIO_TYPES)) or "wav"
-        data = _decode(audio.required_string("data"), audio.at("data"))
+        data = decode_base64(audio.required_string("data"), audio.at("data"))
         return chat_pb2.ContentPart(audio=chat_pb2.MediaPart(data=data, mime_type=_AUDIO_TYPES[form]))
     if kind == "file":
         return chat_pb2.ContentPart(file=_file(part.required_object("file")))
@@ -40,7 +40,7 @@ def _file(file: Fields) -> chat_pb2.MediaPart:
     if text.startswith("data:"):
         media = _from_url(text, file.at("file_data"))
     else:
-        media = chat_pb2.MediaPart(data=_decode(text, file.at("file_data")))
+        media = chat_pb2.MediaPart(data=decode_base64(text, file.at("file_data")))
     media.filename = (file.string("filename") or "")[:256]
     return media
 
@@ -53,10 +53,11 @@ def _from_url(url: str, param: str) -> chat_pb2.MediaPart:
     head, comma, data = url[len("data:") :].partition(",")
     if not comma or not head.endswith(";base64"):
         raise _bad(param, "expected a data URL in base64")
-    return chat_pb2.MediaPart(data=_decode(data, param), mime_type=head.removesuffix(";base64")[:256])
+    return chat_pb2.MediaPart(data=decode_base64(data, param), mime_type=head.removesuffix(";base64")[:256])
 
 
-def _decode(text: str, param: str) -> bytes:
+def decode_base64(text: str, param: str) -> bytes:
+    """Bytes in base64; errors name `param`."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -14,7 +14,7 @@ from tokenwire.v1 import chat_pb2, generation_pb2, sampling_pb2
 from tokenwire_server.backend import sane_request_id
 from tokenwire_server.rest.openai.fields import INT32_MAX, INT32_MIN, Fields, check_range, invalid, unsupported
 
-__all__ = ["read_call_fields", "read_sampling", "read_scalar", "refuse_unsupported"]
+__all__ = ["read_call_fields", "read_sampling", "read_scalar", "read_some_sampling", "read_stop", "refuse_unsupported"]
 
 _INT64 = (-(2**63), 2**63 - 1)
 _FIELDS = sampling_pb2.SamplingParams.DESCRIPTOR.fields_by_name
@@ -120,7 +120,7 @@ def read_sampling(fields: Fields, sampling: sampling_pb2.SamplingParams) -> None
         read_scalar(fields, sampling, _MAX_TOKENS, param)
     if sampling.HasField("max_tokens") and sampling.min_tokens > sampling.max_tokens:
         raise invalid("min_tokens", "Invalid 'min_tokens': must not be above 'max_tokens'.", "integer_above_max_value")
-    _read_stop(fields, sampling)
+    read_stop(fields, sampling)
     sampling.stop_token_ids.extend(fields.integers("stop_token_ids") or ())
     sampling.allowed_token_ids.extend(fields.integers("allowed_token_ids") or ())
     sampling.bad_words.extend(fields.strings("bad_words") or ())
@@ -128,7 +128,15 @@ def read_sampling(fields: Fields, sampling: sampling_pb2.SamplingParams) -> None
     _check_best_of(fields, sampling.n if sampling.HasField("n") else 1)
 
 
-def _read_stop(fields: Fields, sampling: sampling_pb2.SamplingParams) -> None:
+def read_some_sampling(fields: Fields, sampling: sampling_pb2.SamplingParams, names: Iterable[str]) -> None:
+    """The numbers and booleans of `SamplingParams` with those names, `max_tokens` not among them."""
+    for scalar in _SCALARS:
+        if scalar.name in names:
+            read_scalar(fields, sampling, scalar)
+
+
+def read_stop(fields: Fields, sampling: sampling_pb2.SamplingParams) -> None:
+    """`stop`: a text or at most 4."""
     value = fields.get("stop")
     if value is None:
         return
