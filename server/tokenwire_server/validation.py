@@ -84,6 +84,8 @@ class Validator:
                 yield Violation("output.echo", "is for Generate: the prompt of a chat is its messages")
         if isinstance(request, chat_pb2.ChatRequest | generation_pb2.GenerateRequest):
             yield from _structured_rules(request.structured_output)
+            if request.HasField("structured_output") and request.sampling.allowed_token_ids:
+                yield Violation("sampling.allowed_token_ids", "cannot hold together with structured_output")
         if isinstance(request, generation_pb2.GenerateRequest) and request.WhichOneof("prompt") == "token_ids":
             yield from _ids("token_ids.ids", request.token_ids.ids, vocab)
         if isinstance(request, tokenization_pb2.DetokenizeRequest):

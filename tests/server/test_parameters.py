@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor import Descriptor
+
 from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, sampling_pb2
 
 PAGE = Path(__file__).parents[2] / "docs" / "parameters.md"

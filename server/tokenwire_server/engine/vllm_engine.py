@@ -28,6 +28,7 @@ from tokenwire_server.backend import CallContext
 from tokenwire_server.engine.protocol import EngineLimits
 from tokenwire_server.engine.vllm_chat import ChatRules, ChatTurn, ChatWriter, chat_params, conversation
 from tokenwire_server.engine.vllm_params import (
+    EngineRequestError,
     Event,
     EventWriter,
     greedy_copies,
@@ -220,7 +221,7 @@ class VLLMEngine:
             if request.WhichOneof("prompt") == "text"
             else {"prompt_token_ids": list(request.token_ids.ids)}
         )
-        (prompt,) = await self._rendered(self._engine.renderer.render_cmpl_async([raw], params))
+        (prompt,) = await self._rendered(self._engine.renderer.render_cmpl_async([raw], params), "prompt")
         writer = EventWriter(
             generation_pb2.StreamGenerateResponse, echo=self._echo(request, prompt), **self._writing(request, call)
         )
@@ -307,9 +308,12 @@ class VLLMEngine:
                     for event in writer.write(out):
                         yield event
             yield writer.end()
+        except EngineRequestError:
+            if turn.structured is None:
+                raise StatusError.internal(call.request_id) from None
+            raise StatusError.field(_grammar_field(request), "leaves no output that conforms") from None
         except VLLMError as error:
-            form = request.structured_output.WhichOneof("form")
-            raise self._translated(error, call, f"structured_output.{form}" if form else "") from error
+            raise self._translated(error, call, _grammar_field(request)) from error
         finally:
             self._running.pop(call.request_id, None)
             if not finished:
@@ -352,15 +356,15 @@ class VLLMEngine:
         )
         return prompt
 
-    async def _rendered(self, rendering: Any) -> Any:
-        """Awaits vLLM's renderer; says what it refuses in our words."""
+    async def _rendered(self, rendering: Any, field: str = "messages") -> Any:
+        """Awaits vLLM's renderer; says what it refuses in our words, of `field` where vLLM names none."""
         try:
             return await rendering
         except VLLMValidationError as error:
             if error.parameter in ("input_tokens", "input_text"):
                 size = error.value if error.parameter == "input_tokens" else None
                 raise _too_long(self.limits.max_model_len, size, 1) from error
-            raise StatusError.field(_field_of(error.parameter) or "messages", "is not accepted by the model") from error
+            raise StatusError.field(_field_of(error.parameter) or field, "is not accepted by the model") from error
         except (VLLMClientError, ValueError, TypeError) as error:
             _log.info("the chat template refused a conversation: %s", type(error).__name__)
             raise StatusError.field(
@@ -397,7 +401,7 @@ class VLLMEngine:
             {"prompt": one.text} if one.WhichOneof("input") == "text" else {"prompt_token_ids": list(one.token_ids.ids)}
             for one in request.inputs
         ]
-        prompts = await self._rendered(self._engine.renderer.render_cmpl_async(raw, TokenizeParams(**kwargs)))
+        prompts = await self._rendered(self._engine.renderer.render_cmpl_async(raw, TokenizeParams(**kwargs)), "inputs")
         response = embedding_pb2.EmbedResponse(request_id=call.request_id, model=self._model.id)
         try:
             async with asyncio.TaskGroup() as group:
@@ -491,6 +495,14 @@ class VLLMEngine:
         if engine_ids:
             await self._engine.abort(engine_ids)
         return len(engine_ids)
+
+
+def _grammar_field(request: _Inference) -> str:
+    """Path of the field that asks for a grammar, or ""."""
+    form = request.structured_output.WhichOneof("form")
+    if form:
+        return f"structured_output.{form}"
+    return "tool_choice" if isinstance(request, chat_pb2.ChatRequest) and request.HasField("tool_choice") else ""
 
 
 def _field_of(parameter: str | None) -> str:

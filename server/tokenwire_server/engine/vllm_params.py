@@ -13,9 +13,16 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from tokenwire.v1 import chat_pb2, generation_pb2, output_pb2, sampling_pb2
 from tokenwire_server.backend import CallContext
-from tokenwire_server.errors import StatusError
 
-__all__ = ["EventWriter", "byte_alphabet", "greedy_copies", "sampling_params", "structured_outputs", "token_bytes"]
+__all__ = [
+    "EngineRequestError",
+    "EventWriter",
+    "byte_alphabet",
+    "greedy_copies",
+    "sampling_params",
+    "structured_outputs",
+    "token_bytes",
+]
 
 Event = TypeVar("Event", chat_pb2.StreamChatResponse, generation_pb2.StreamGenerateResponse)
 
@@ -145,6 +152,10 @@ def byte_alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
+class EngineRequestError(Exception):
+    """The engine gave one request up, and goes on with the others."""
+
+
 class EventWriter(Generic[Event]):
     """Turns the RequestOutputs of one request into the events of one stream: start, deltas, finishes, end."""
 
@@ -174,14 +185,18 @@ class EventWriter(Generic[Event]):
         self._first_token_at = 0.0
 
     def write(self, out: RequestOutput) -> Iterator[Event]:
-        """Events of one RequestOutput."""
+        """Events of one RequestOutput.
+
+        Raises:
+            EngineRequestError: The engine has given the request up.
+        """
+        if any(part.finish_reason == "error" for part in out.outputs):
+            raise EngineRequestError
         if not self._first_token_at:
             yield self._start(out)
             if self._echo:
                 yield from self._copied([self._echoed(part.index) for part in out.outputs])
         for part in out.outputs:
-            if part.finish_reason == "error":
-                raise StatusError.internal(self._call.request_id)
             self._counts[part.index] = self._counts.get(part.index, 0) + len(part.token_ids)
             delta = self._delta(part)
             events = [] if delta is None else [delta]

@@ -29,5 +29,8 @@ def is_anthropic(path: str) -> bool:
 
 def anthropic_error(error: OpenAIError, request_id: str) -> bytes:
     """The body of an error."""
-    inner = {"type": _TYPES.get(error.status, "api_error"), "message": error.message}
+    message = error.message
+    if error.param and error.param not in message:  # the envelope has no place of its own for it
+        message = f"{error.param}: {message}"
+    inner = {"type": _TYPES.get(error.status, "api_error"), "message": message}
     return dumps({"type": "error", "error": inner, "request_id": request_id})

@@ -159,7 +159,7 @@ class ResponseFrames:
         if not self._output and self._open is None:
             frames = self._switch("message", 0)  # an empty answer is a message of no text
         frames += self._close(status)
-        response = self._shapes.response(status, self._output, end.usage, cut)
+        response = self._shapes.response(status, self._output, end, cut)
         return frames + self._event(f"response.{status}", response=response)
 
 

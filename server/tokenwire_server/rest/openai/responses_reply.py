@@ -32,28 +32,33 @@ class ResponseShapes:
         return f"{reply_id(kind, self._request_id).replace('-', '_', 1)}_{index}"
 
     def response(
-        self, status: str, output: list[dict[str, Any]], usage: output_pb2.Usage | None = None, cut: str | None = None
+        self,
+        status: str,
+        output: list[dict[str, Any]],
+        end: output_pb2.StreamEnd | chat_pb2.ChatResponse | None = None,
+        cut: str | None = None,
     ) -> dict[str, Any]:
         """The `response` object.
 
         Args:
             status: `in_progress`, `completed` or `incomplete`.
             output: Its items.
-            usage: Token counts, once they are known.
+            end: Token counts and time, once they are known.
             cut: Why it is incomplete.
         """
-        done = status != "in_progress"
+        took_s = end.timing.total_duration.seconds if end is not None else 0
+        usage = {"usage": _usage(end.usage)} if end is not None else {}
         return {
             "id": reply_id("resp", self._request_id).replace("-", "_", 1),
             "object": "response",
             "created_at": self._created_at,
             "status": status,
-            "completed_at": self._created_at if status == "completed" else None,
+            "completed_at": self._created_at + took_s if status == "completed" else None,
             "error": None,
             "incomplete_details": {"reason": cut} if cut else None,
             "model": self._model,
             "output": output,
-            "usage": _usage(usage) if done and usage is not None else None,
+            **usage,
             **self._call.echo,
         }
 
@@ -113,7 +118,7 @@ def response_reply(response: chat_pb2.ChatResponse, call: ResponseCall, request_
     for number, one in enumerate(choice.tool_calls):
         ended = status if number == len(choice.tool_calls) - 1 else "completed"
         output.append(shapes.function_call(len(output), one, ended))
-    return shapes.response(status, output, response.usage, cut)
+    return shapes.response(status, output, response, cut)
 
 
 def _usage(usage: output_pb2.Usage) -> dict[str, Any]:

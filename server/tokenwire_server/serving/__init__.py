@@ -1,0 +1,29 @@
+"""Ray Serve: the deployments, and how they are built, started and stopped. Ray is imported below this package alone."""
+
+from __future__ import annotations
+
+from tokenwire_server.serving.build import build_app
+from tokenwire_server.serving.cluster import (
+    APP_NAME,
+    connect,
+    deploy,
+    doors_open,
+    run,
+    start_serve,
+    start_state,
+    stop,
+)
+from tokenwire_server.serving.server import LLMServer
+
+__all__ = [
+    "APP_NAME",
+    "LLMServer",
+    "build_app",
+    "connect",
+    "deploy",
+    "doors_open",
+    "run",
+    "start_serve",
+    "start_state",
+    "stop",
+]

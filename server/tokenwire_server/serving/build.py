@@ -1,0 +1,56 @@
+"""From a configuration to a Serve application."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from ray import serve
+
+from tokenwire_server.config import LLMConfig, ServiceConfig, load_config
+from tokenwire_server.serving.server import LLMServer
+
+__all__ = ["build_app"]
+
+
+def build_app(args: ServiceConfig | dict[str, Any]) -> serve.Application:
+    """Builds the application: what `import_path: tokenwire_server:build_app` calls with `args`.
+
+    Raises:
+        ConfigError: What is wrong, a line each.
+    """
+    config = load_config(args)
+    digests = [hashlib.sha256(key.encode()).hexdigest() for key in config.secret_keys()]
+    data = config.model_dump(mode="json", exclude={"api_keys"})
+    deployment = serve.deployment(LLMServer).options(**_deployment_options(config, config.llm_configs[0]))
+    return deployment.bind(data, digests)
+
+
+def _deployment_options(config: ServiceConfig, llm: LLMConfig) -> dict[str, Any]:
+    """Serve's options of the engine deployment."""
+    wanted = llm.deployment_config
+    actor = wanted.ray_actor_options.model_dump(exclude_none=True)
+    if llm.accelerator_type:
+        actor["accelerator_type"] = llm.accelerator_type
+    if llm.runtime_env:
+        actor["runtime_env"] = llm.runtime_env
+    options: dict[str, Any] = {
+        "name": "LLMServer",
+        "ray_actor_options": actor,
+        # Serve's gate stays out of the way: it knows no RetryInfo and no fairness, and counts health checks.
+        "max_ongoing_requests": wanted.max_ongoing_requests + wanted.max_queued_requests + 64,
+        "max_queued_requests": wanted.max_ongoing_requests + wanted.max_queued_requests + 64,
+        "graceful_shutdown_wait_loop_s": wanted.graceful_shutdown_wait_loop_s,
+        "graceful_shutdown_timeout_s": wanted.graceful_shutdown_timeout_s or config.limits.max_timeout_s,
+        "health_check_period_s": wanted.health_check_period_s,
+        "health_check_timeout_s": wanted.health_check_timeout_s,
+        # A model that does not load does not load the second time either; the cause is shown at once.
+        "max_constructor_retry_count": 1,
+    }
+    if wanted.autoscaling_config is not None:
+        options["autoscaling_config"] = wanted.autoscaling_config.model_dump(exclude_none=True)
+    if wanted.num_replicas is not None:
+        options["num_replicas"] = wanted.num_replicas
+    if wanted.max_replicas_per_node is not None:
+        options["max_replicas_per_node"] = wanted.max_replicas_per_node
+    return options
