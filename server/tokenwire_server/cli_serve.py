@@ -74,21 +74,24 @@ class _Screen:
 
     def ready(self, args: argparse.Namespace, config: ServiceConfig) -> None:
         """The addresses, and how to call them."""
-        model = config.llm_configs[0].model_loading_config.model_id
+        models = [llm.model_loading_config.model_id for llm in config.llm_configs]
+        model = models[0]
         key = "-H 'authorization: Bearer YOUR_KEY' " if config.secret_keys() else ""
         grpc, rest = f"localhost:{args.grpc_port}", f"localhost:{args.http_port}"
+        named = f'"model":"{model}",' if len(models) > 1 else ""
+        argument = f', model="{model}"' if len(models) > 1 else ""
         ask = "What is the capital of France?"
         print(
             f"""
-ready in {time.monotonic() - self._began:.1f} s: {model}
+ready in {time.monotonic() - self._began:.1f} s: {", ".join(models)}
   gRPC  {grpc}
   REST  http://{rest}/v1
 
-  grpcurl -plaintext {key}-d '{{"messages":[{{"role":"ROLE_USER","content":[{{"text":"{ask}"}}]}}]}}' \\
+  grpcurl -plaintext {key}-d '{{{named}"messages":[{{"role":"ROLE_USER","content":[{{"text":"{ask}"}}]}}]}}' \\
     {grpc} tokenwire.v1.ChatService/StreamChat
   curl -N http://{rest}/v1/chat/completions {key}-H 'content-type: application/json' \\
     -d '{{"model":"{model}","stream":true,"messages":[{{"role":"user","content":"{ask}"}}]}}'
-  python -c 'import tokenwire; print(tokenwire.Client("{grpc}").chat("{ask}").choices[0].content)'
+  python -c 'import tokenwire; print(tokenwire.Client("{grpc}").chat("{ask}"{argument}).choices[0].content)'
   tokenwire chat {grpc}
 """,
             flush=True,
@@ -157,25 +160,27 @@ def _descendants() -> list[psutil.Process]:
 def _configured(args: argparse.Namespace, screen: _Screen) -> ServiceConfig:
     """Reads the configuration and checks all that can be known before a process starts."""
     config = load_file(Path(args.config)) if args.config else default_config()
-    llm = config.llm_configs[0]
     config.admin = config.admin or args.admin
-    if llm.deployment_config.graceful_shutdown_timeout_s is None:
-        llm.deployment_config.graceful_shutdown_timeout_s = args.drain_timeout
     preflight.check_host(args.host)
-    preflight.check_engine_installed(llm)
-    preflight.check_model(llm)
+    for deployment in (config.ingress_deployment_config, *(llm.deployment_config for llm in config.llm_configs)):
+        if deployment.graceful_shutdown_timeout_s is None:
+            deployment.graceful_shutdown_timeout_s = args.drain_timeout
+    for llm in config.llm_configs:
+        preflight.check_engine_installed(llm)
+        preflight.check_model(llm)
     if not args.address:
         ports = [(args.grpc_port, "--grpc-port"), (args.http_port, "--http-port")]
         if args.grpc_port == args.http_port:
             raise StartError(f"--grpc-port and --http-port are both {args.grpc_port}: choose two")
         serve_env.check_ports(args.host, [*ports, *serve_env.auxiliary_ports(os.environ)])
-    if llm.llm_engine == "vLLM":
+    engines = [llm for llm in config.llm_configs if llm.llm_engine == "vLLM"]
+    for llm in engines:
         loading = llm.model_loading_config
         if loading.source.startswith("embedded:"):
             loading.model_source = str(provide(loading.source, lambda text: screen.line(f"  {text}")))
+    if engines and not args.address and not _has_gpu():
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-        if not args.address and not _has_gpu():
-            preflight.check_memory(llm, Path(loading.source).expanduser(), os.environ)
+        preflight.check_memory(engines, os.environ)
     return config
 
 

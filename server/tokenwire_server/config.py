@@ -178,7 +178,10 @@ class ServiceConfig(_Strict):
     llm_configs: list[LLMConfig] = Field(min_length=1)
     """The models."""
     topology: Literal["auto", "direct", "routed"] = "auto"
-    """`direct`: the engine deployment is the ingress. `routed` (a router in front, several models) is not there yet."""
+    """`direct`: the engine deployment is the ingress, with no hop. `routed`: a Router in front picks the deployment by
+    the request's `model`. `auto` is direct for one model with at least one replica, else routed."""
+    ingress_deployment_config: DeploymentConfig = DeploymentConfig()
+    """How the Router of the routed topology is deployed."""
     limits: LimitsConfig = LimitsConfig()
     """What any request may ask for."""
     api_keys: list[SecretStr] = Field(default_factory=list)
@@ -190,17 +193,29 @@ class ServiceConfig(_Strict):
     """How replicas write their logs."""
 
     @model_validator(mode="after")
-    def _one_model(self) -> ServiceConfig:
-        if self.topology == "routed" or len(self.llm_configs) > 1:
-            raise PydanticCustomError(
-                "not_served", "the routed topology, with several models, is not there yet: give one model"
-            )
-        autoscaling = self.llm_configs[0].deployment_config.autoscaling_config
-        if autoscaling is not None and autoscaling.min_replicas == 0:
+    def _topology_fits(self) -> ServiceConfig:
+        ids = [llm.model_loading_config.model_id for llm in self.llm_configs]
+        twice = next((one for one in ids if ids.count(one) > 1), None)
+        if twice is not None:
+            raise PydanticCustomError("twice", "model_id `{id}` is there twice", {"id": twice})
+        if self.topology == "direct" and len(ids) > 1:
+            raise PydanticCustomError("direct_many", "topology direct serves one model: use auto or routed for several")
+        if self.topology == "direct" and self._scales_to_zero():
             raise PydanticCustomError(
                 "direct_zero", "min_replicas 0 needs the routed topology: with no replica, calls have nowhere to go"
             )
         return self
+
+    def _scales_to_zero(self) -> bool:
+        scaling = [llm.deployment_config.autoscaling_config for llm in self.llm_configs]
+        return any(one is not None and one.min_replicas == 0 for one in scaling)
+
+    @property
+    def routed(self) -> bool:
+        """Whether a Router stands in front."""
+        return self.topology == "routed" or (
+            self.topology == "auto" and (len(self.llm_configs) > 1 or self._scales_to_zero())
+        )
 
     def secret_keys(self) -> list[str]:
         """The API keys, from here or else from the environment."""

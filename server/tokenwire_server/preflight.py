@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -73,28 +73,33 @@ def _is_path(source: str) -> bool:
     return source.startswith(("/", "./", "../", "~")) or os.path.isdir(source)
 
 
-def check_memory(llm: LLMConfig, folder: Path, environment: Mapping[str, str]) -> None:
-    """On a CPU, weights and KV cache must fit the memory that is free.
+def check_memory(models: Sequence[LLMConfig], environment: Mapping[str, str]) -> None:
+    """On a CPU, weights and KV caches must fit the memory that is free.
 
     Args:
-        llm: The model's config.
-        folder: Where its weights are.
+        models: Those that vLLM runs, on this machine.
         environment: For `VLLM_CPU_KVCACHE_SPACE`, GiB.
 
     Raises:
         StartError: They do not.
     """
-    weights = sum(p.stat().st_size for p in folder.glob("*.safetensors")) / _GIB
-    if llm.engine_kwargs.get("dtype") == "float32":
-        weights *= 2  # published weights are 16 bits wide
     try:
         cache = float(environment.get("VLLM_CPU_KVCACHE_SPACE", "1"))
     except ValueError:
         raise StartError("VLLM_CPU_KVCACHE_SPACE must be a number of GiB") from None
-    need = weights + cache + _OVERHEAD_GIB
+    weights = sum(map(_weights_gib, models))
+    need = weights + (cache + _OVERHEAD_GIB) * len(models)
     free = psutil.virtual_memory().available / _GIB
     if need > free:
         raise StartError(
             f"too little memory: the weights take {weights:.1f} GiB, the KV cache {cache:.1f} "
-            f"(VLLM_CPU_KVCACHE_SPACE) and the rest about {_OVERHEAD_GIB:.0f}, but {free:.1f} GiB are free"
+            f"(VLLM_CPU_KVCACHE_SPACE) and the rest about {_OVERHEAD_GIB:.0f} a model, but {free:.1f} GiB are free"
         )
+
+
+def _weights_gib(llm: LLMConfig) -> float:
+    """Size of a model's weights in memory; 0 where they are not on this machine yet."""
+    folder = Path(llm.model_loading_config.source).expanduser()
+    stored = sum(p.stat().st_size for p in folder.glob("*.safetensors")) / _GIB
+    # Published weights are 16 bits wide.
+    return stored * 2 if llm.engine_kwargs.get("dtype") == "float32" else stored

@@ -82,7 +82,7 @@ class Service:
     async def unary(self, method: str, request: Message, call: CallContext) -> Message:
         """See `Backend.unary`."""
         with self._log.call(method, call):
-            self._enter(method, request, call)
+            self.enter(method, request, call)
             handler = self._unary.get(method)
             if handler is None:
                 raise StatusError.unsupported(method.rpartition("/")[2], "is not served yet")
@@ -97,7 +97,7 @@ class Service:
     async def stream(self, method: str, request: Message, call: CallContext) -> AsyncGenerator[Message, None]:
         """See `Backend.stream`."""
         with self._log.call(method, call):
-            self._enter(method, request, call)
+            self.enter(method, request, call)
             self._check_inference(request)
             async with self._guard.admit(call):
                 if isinstance(request, chat_pb2.ChatRequest):
@@ -108,7 +108,12 @@ class Service:
                     async for event in bounded:
                         yield event
 
-    def _enter(self, method: str, request: Message, call: CallContext) -> None:
+    def enter(self, method: str, request: Message, call: CallContext) -> None:
+        """What every call passes before it is served: key, contract, deadline, model.
+
+        Raises:
+            StatusError: It does not pass.
+        """
         self._guard.authorize(call)
         if method.startswith(_ADMIN):
             self._guard.check_admin()

@@ -15,7 +15,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tokenwire_server.backend import Backend, contract_services
 from tokenwire_server.rest.edge import Edge
 from tokenwire_server.rest.gateway import Gateway, Health
+from tokenwire_server.rest.metrics import metrics_handler
 from tokenwire_server.rest.openai.errors import OpenAIError
+from tokenwire_server.rest.openapi import build_document
+from tokenwire_server.rest.pages import page_handler
 from tokenwire_server.rest.probes import Probes
 from tokenwire_server.rest.routes import OpenAIRoutes
 from tokenwire_server.rest.routes_more import AnthropicRoutes, ResponsesRoutes, TokenizeRoutes
@@ -23,8 +26,6 @@ from tokenwire_server.rest.routes_more import AnthropicRoutes, ResponsesRoutes, 
 __all__ = ["create_app"]
 
 _Handler = Callable[[Request], Awaitable[Response]]
-_JSON_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
-_MODEL_IN_PATH = {"parameters": [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]}
 
 
 def create_app(
@@ -71,7 +72,7 @@ def create_app(
     messages = AnthropicRoutes(backend, max_body_bytes=max_body_bytes, keep_alive_s=keep_alive_s)
     tokens = TokenizeRoutes(backend, max_body_bytes=max_body_bytes, keep_alive_s=keep_alive_s)
     _get(app, "/v1/models", routes.models)
-    _get(app, "/v1/models/{model:path}", routes.model, _MODEL_IN_PATH)
+    _get(app, "/v1/models/{model:path}", routes.model)
     _post(app, "/v1/chat/completions", routes.chat)
     _post(app, "/v1/completions", routes.completions)
     _post(app, "/v1/embeddings", routes.embeddings)
@@ -81,6 +82,12 @@ def create_app(
     _post(app, "/tokenize", tokens.tokenize)
     _post(app, "/detokenize", tokens.detokenize)
     _get(app, "/tokenizer_info", tokens.info)
+    _get(app, "/docs", page_handler("docs.html"))
+    _get(app, "/playground", page_handler("playground.html"))
+    metrics = metrics_handler()
+    if metrics is not None:
+        _get(app, "/metrics", metrics)
+    app.openapi_schema = build_document(version)
     return app
 
 
@@ -113,13 +120,12 @@ def _health_of(ready: Callable[[], Awaitable[bool]] | None, services: Iterable[s
     return health
 
 
-def _get(app: FastAPI, path: str, handler: _Handler, extra: dict[str, Any] | None = None) -> None:
-    app.add_api_route(path, handler, methods=["GET"], response_model=None, openapi_extra=extra)
-    app.add_api_route(path, handler, methods=["HEAD"], response_model=None, include_in_schema=False)
+def _get(app: FastAPI, path: str, handler: _Handler) -> None:
+    app.add_api_route(path, handler, methods=["GET", "HEAD"], response_model=None)
 
 
 def _post(app: FastAPI, path: str, handler: _Handler) -> None:
-    app.add_api_route(path, handler, methods=["POST"], response_model=None, openapi_extra=dict(_JSON_BODY))
+    app.add_api_route(path, handler, methods=["POST"], response_model=None)
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

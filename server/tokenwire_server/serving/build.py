@@ -7,8 +7,9 @@ from typing import Any
 
 from ray import serve
 
-from tokenwire_server.config import LLMConfig, ServiceConfig, load_config
-from tokenwire_server.serving.server import LLMServer
+from tokenwire_server.config import DeploymentConfig, LLMConfig, ServiceConfig, load_config
+from tokenwire_server.serving.router import Router
+from tokenwire_server.serving.server import EngineReplica, LLMServer
 
 __all__ = ["build_app"]
 
@@ -22,30 +23,66 @@ def build_app(args: ServiceConfig | dict[str, Any]) -> serve.Application:
     config = load_config(args)
     digests = [hashlib.sha256(key.encode()).hexdigest() for key in config.secret_keys()]
     data = config.model_dump(mode="json", exclude={"api_keys"})
-    deployment = serve.deployment(LLMServer).options(**_deployment_options(config, config.llm_configs[0]))
-    return deployment.bind(data, digests)
+    if not config.routed:
+        deployment = serve.deployment(LLMServer).options(**_deployment_options(config, config.llm_configs[0]))
+        return deployment.bind(data, digests)
+    handles = {
+        f"model_{number}": serve.deployment(EngineReplica)
+        .options(**{**_deployment_options(config, llm), "name": f"model_{number}"})
+        .bind({**data, "topology": "direct", "llm_configs": [llm.model_dump(mode="json")]})
+        for number, llm in enumerate(config.llm_configs)
+    }
+    return serve.deployment(Router).options(**_router_options(config)).bind(data, digests, **handles)
+
+
+def _router_options(config: ServiceConfig) -> dict[str, Any]:
+    """Serve's options of the Router: it only passes on, so what it holds at once is what the models do."""
+    wanted = config.ingress_deployment_config
+    held = sum(
+        llm.deployment_config.max_ongoing_requests + llm.deployment_config.max_queued_requests + 64
+        for llm in config.llm_configs
+    )
+    options = {
+        **_common_options(config, wanted),
+        "name": "Router",
+        "ray_actor_options": wanted.ray_actor_options.model_dump(exclude_none=True),
+        "max_ongoing_requests": held,
+        "max_queued_requests": held,
+    }
+    options.setdefault("num_replicas", 1)
+    if "autoscaling_config" in options:
+        del options["num_replicas"]
+    return options
 
 
 def _deployment_options(config: ServiceConfig, llm: LLMConfig) -> dict[str, Any]:
-    """Serve's options of the engine deployment."""
+    """Serve's options of an engine deployment."""
     wanted = llm.deployment_config
     actor = wanted.ray_actor_options.model_dump(exclude_none=True)
     if llm.accelerator_type:
         actor["accelerator_type"] = llm.accelerator_type
     if llm.runtime_env:
         actor["runtime_env"] = llm.runtime_env
-    options: dict[str, Any] = {
+    # Serve's gate stays out of the way: it knows no RetryInfo and no fairness, and counts health checks.
+    held = wanted.max_ongoing_requests + wanted.max_queued_requests + 64
+    return {
+        **_common_options(config, wanted),
         "name": "LLMServer",
         "ray_actor_options": actor,
-        # Serve's gate stays out of the way: it knows no RetryInfo and no fairness, and counts health checks.
-        "max_ongoing_requests": wanted.max_ongoing_requests + wanted.max_queued_requests + 64,
-        "max_queued_requests": wanted.max_ongoing_requests + wanted.max_queued_requests + 64,
+        "max_ongoing_requests": held,
+        "max_queued_requests": held,
+        # A model that does not load does not load the second time either; the cause is shown at once.
+        "max_constructor_retry_count": 1,
+    }
+
+
+def _common_options(config: ServiceConfig, wanted: DeploymentConfig) -> dict[str, Any]:
+    """Options that are the same for engines and the Router."""
+    options: dict[str, Any] = {
         "graceful_shutdown_wait_loop_s": wanted.graceful_shutdown_wait_loop_s,
         "graceful_shutdown_timeout_s": wanted.graceful_shutdown_timeout_s or config.limits.max_timeout_s,
         "health_check_period_s": wanted.health_check_period_s,
         "health_check_timeout_s": wanted.health_check_timeout_s,
-        # A model that does not load does not load the second time either; the cause is shown at once.
-        "max_constructor_retry_count": 1,
     }
     if wanted.autoscaling_config is not None:
         options["autoscaling_config"] = wanted.autoscaling_config.model_dump(exclude_none=True)

@@ -116,9 +116,10 @@ def start_state(config: ServiceConfig) -> bool:
     Raises:
         StartError: It will not, with the cause.
     """
-    progress = read_progress(config.llm_configs[0].model_loading_config.model_id)
-    if progress.get("phase") == "failed":
-        raise StartError(str(progress["error"]))
+    for llm in config.llm_configs:
+        progress = read_progress(llm.model_loading_config.model_id)
+        if progress.get("phase") == "failed":
+            raise StartError(f"{llm.model_loading_config.model_id}: {progress['error']}")
     status = serve.status().applications.get(APP_NAME)
     if status is not None and status.status in ("DEPLOY_FAILED", "UNHEALTHY"):
         raise StartError(f"the deployment failed: {' '.join(status.message.split())[-300:]}")

@@ -6,9 +6,11 @@ frame is one kind byte and a payload: `m` a serialized message, `s` a serialized
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -16,13 +18,20 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
+from ray.exceptions import RayError
 
 from tokenwire_server.backend import Backend, CallContext, contract_services
 from tokenwire_server.errors import StatusError
 
-__all__ = ["Frames", "context_of", "message_of", "methods"]
+__all__ = ["ADMIN", "Frames", "context_of", "everywhere", "message_of", "methods"]
+
+ADMIN = "tokenwire.admin.v1.AdminService/"
+"""How admin RPCs' names begin."""
 
 _MESSAGE, _STATUS = b"m", b"s"
+
+_ADMIN_TIMEOUT_S = 10.0
+"""How long each replica has for an admin RPC."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +59,24 @@ def message_of(frame: bytes) -> bytes:
     return frame[1:]
 
 
+async def everywhere(handles: Sequence[Any], method: str, request: Message, call: CallContext) -> Message:
+    """An admin RPC on every replica of the deployments; one reply that names each.
+
+    Raises:
+        StatusError: What a replica answered instead, or NO_REPLICA where one did not answer in time.
+    """
+    answer = GetMessageClass(methods()[method].output_type)()
+    arguments = (method, request.SerializeToString(), context_of(call))
+    sent = [handle.broadcast("call_unary", *arguments) for handle in handles]
+    try:
+        replies = await asyncio.gather(*(one.results_async(timeout_s=_ADMIN_TIMEOUT_S) for one in sent))
+    except (TimeoutError, RayError) as error:
+        raise StatusError.retry_later("NO_REPLICA", "A replica did not answer; try again.", 1.0) from error
+    for frame in itertools.chain.from_iterable(replies):
+        answer.MergeFromString(message_of(frame))
+    return answer
+
+
 class Frames:
     """A Backend as the other end of a handle.
 
@@ -75,7 +102,7 @@ class Frames:
         # The error boundary of this end: nothing is raised over a handle.
         except Exception as error:  # noqa: BLE001
             return _status_frame(error, call, method)
-        return bytes(_MESSAGE + answer.SerializeToString())
+        return _MESSAGE + cast(bytes, answer.SerializeToString())
 
     async def stream(self, method: str, request: bytes, context: tuple[Any, ...]) -> AsyncIterator[bytes]:
         """A frame for each event, and one with the status where it fails."""

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from fastapi import FastAPI
+from google.protobuf.message import Message
 from ray import serve
 from ray.serve._private import constants as serve_constants
 
 from tokenwire_server import __version__, wire
-from tokenwire_server.backend import contract_services
+from tokenwire_server.backend import CallContext, contract_services
 from tokenwire_server.config import LLMConfig, load_config
 from tokenwire_server.engine.echo import EchoEngine
 from tokenwire_server.engine.protocol import Engine
@@ -20,7 +21,7 @@ from tokenwire_server.guard import Guard, GuardLimits
 from tokenwire_server.rest import create_app
 from tokenwire_server.serve_env import ESSENTIAL
 from tokenwire_server.service import Service
-from tokenwire_server.serving.frames import Frames
+from tokenwire_server.serving.frames import ADMIN, Frames, everywhere
 from tokenwire_server.serving.progress import Progress
 from tokenwire_server.telemetry import configure_logging
 from tokenwire_server.validation import Validator
@@ -133,6 +134,23 @@ class EngineReplica:
             await self._engine.shutdown()
 
 
+class _DirectBackend:
+    """The service of this replica; for admin RPCs that of every replica, since HAProxy reaches one of them."""
+
+    def __init__(self, service: Service, handle: Any) -> None:
+        self._service = service
+        self._handle = handle
+        self.authorize = service.authorize
+        self.stream = service.stream
+
+    async def unary(self, method: str, request: Message, call: CallContext) -> Message:
+        """See `Backend.unary`."""
+        if not method.startswith(ADMIN):
+            return await self._service.unary(method, request, call)
+        self._service.enter(method, request, call)
+        return await everywhere([self._handle], method, request, call)
+
+
 @serve.ingress()
 class LLMServer(EngineReplica, wire.RpcMethods):
     """An EngineReplica that is the application's ingress: gRPC methods by name, and the FastAPI app for HTTP."""
@@ -141,12 +159,16 @@ class LLMServer(EngineReplica, wire.RpcMethods):
         self, config: dict[str, Any], key_digests: Sequence[str] = ()
     ) -> None:
         await EngineReplica.__init__(self, config, key_digests)
-        self.rpc_backend = self._service
+        replicas = serve.get_replica_context()
+        self._backend = _DirectBackend(
+            self._service, serve.get_deployment_handle(replicas.deployment, replicas.app_name)
+        )
+        self.rpc_backend = self._backend
         self.max_message_bytes = load_config(config).limits.max_message_bytes
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """The REST shim over the service of this replica. Serve calls it after the constructor."""
-        return create_app(self._service, version=__version__, ready=self._ready)
+        return create_app(self._backend, version=__version__, ready=self._ready)
 
     async def _ready(self) -> bool:
         return self._service.serving
