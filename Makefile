@@ -5,13 +5,13 @@ SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
 PROTO_READY := .venv-proto/.ready
 # vLLM's build for the machine: cpu or gpu.
 EXTRA ?= cpu
+READY := $(VENV)/.ready-$(EXTRA)
 ARGS ?=
 
-.PHONY: help setup serve demo test check proto bench format clean
+.PHONY: help setup serve demo test check proto bench fuzz format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -35,7 +35,7 @@ demo: $(READY)  ## start, ask in four ways, print the answers, stop
 	@$(BIN)/python examples/demo.py
 
 test: check  ## check, unit tests, and the real engine behind Ray Serve (about 5 minutes)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --ignore tests/fuzz --ignore tests/cluster $(ARGS)
 
 check: $(READY) $(PROTO_READY)  ## lint, types, import order, contract, generated code (under a minute)
 	@echo "check: ruff"        && $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
@@ -54,8 +54,11 @@ format: $(READY)  ## let ruff and buf write the sources their way
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 	@$(BIN)/buf format --write --path protos/tokenwire
 
-bench: $(READY)  ## messages a second through each door, against a bare grpc.aio server (2 minutes)
-	@$(BIN)/python benchmarks/doors.py $(ARGS)
+bench: $(READY)  ## what conversion costs (half a minute)
+	@$(BIN)/python benchmarks/conversion.py $(ARGS)
+
+fuzz: $(READY)  ## 10,000 random requests against the real service (4 minutes)
+	@$(BIN)/python -m pytest tests/fuzz -s $(ARGS)
 
 clean:  ## remove the environments (not the cached models)
 	@rm -rf .venv .venv-proto .mypy_cache .ruff_cache .pytest_cache

@@ -105,6 +105,13 @@ def _add_rest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="sent to the target in place of the caller's, which opens it to whoever reaches this port; "
         "default: passthrough, the caller's own",
     )
+    rest.add_argument(
+        "--cors-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="origin whose pages may call, such as https://app.example; may be given more than once",
+    )
     rest.add_argument("--tls", action="store_true", help="speak TLS to the target")
     rest.set_defaults(run=_rest)
 

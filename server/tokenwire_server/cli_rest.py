@@ -44,7 +44,13 @@ def rest(args: argparse.Namespace) -> int:
 async def _serve(args: argparse.Namespace, listener: socket.socket) -> None:
     async with _channel(args.target, tls=args.tls) as channel:
         backend = ChannelBackend(channel, api_key="" if args.api_key == PASSTHROUGH else args.api_key)
-        app = create_app(backend, version=__version__, ready=backend.ready, health=backend.health)
+        app = create_app(
+            backend,
+            version=__version__,
+            ready=backend.ready,
+            health=backend.health,
+            cors_origins=args.cors_origin,
+        )
         config = uvicorn.Config(
             app,
             lifespan="off",

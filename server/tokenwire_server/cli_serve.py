@@ -139,18 +139,26 @@ class _Ending:
 
     def clean_up(self) -> None:
         """Ends what is left of processes that were ours, by their pids, and removes the run's files."""
-        _, alive = psutil.wait_procs({*self._mine, *_descendants()}, timeout=3)
-        for process in alive:
-            process.terminate()
-        _, alive = psutil.wait_procs(alive, timeout=5)
-        for process in alive:
-            process.kill()
+        alive = {*self._mine, *_descendants()}
+        for how, seconds in (("wait", 2), ("terminate", 5), ("kill", 2)):
+            for process in alive if how != "wait" else ():
+                with suppress(psutil.NoSuchProcess):
+                    getattr(process, how)()
+            alive = {one for one in psutil.wait_procs(alive, timeout=seconds)[1] if not _is_zombie(one)}
         if self.run_dir is not None:
             shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def note_processes(self) -> None:
         """Remembers the processes below this one, before those in between end."""
         self._mine = list({*self._mine, *_descendants()})
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    """Whether it has ended and nobody has asked; in a container that may stay so."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _descendants() -> list[psutil.Process]:
@@ -208,7 +216,7 @@ def _cluster(args: argparse.Namespace, config: ServiceConfig, screen: _Screen, e
             yield serving
         finally:
             ending.note_processes()
-            serving.stop(leave_serve=bool(args.address))
+            serving.stop()
     finally:
         ending.clean_up()
 

@@ -5,6 +5,7 @@ Apart from serving.py, since they must be set before the first `import ray.serve
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
@@ -26,6 +27,9 @@ ESSENTIAL: Mapping[str, str] = {
     "RAY_SERVE_HAPROXY_H2_BE_MAX_CONCURRENT_STREAMS": "1024",
 }
 """What every node needs."""
+
+_BLOCK = 100
+"""Ports for the replicas of one service on one machine."""
 
 _AUXILIARY_PORTS = (
     "RAY_SERVE_HAPROXY_STATS_PORT",
@@ -64,10 +68,17 @@ def local_environment(run_dir: Path, taken: Mapping[str, str]) -> dict[str, str]
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": "h/state",
     }
     free = _free_ports(len(_AUXILIARY_PORTS))
+    grpc_block, http_block = _free_blocks(2)
     return {
         **{name: str(run_dir / path) for name, path in files.items()},
         **{name: taken.get(name, str(port)) for name, port in zip(_AUXILIARY_PORTS, free, strict=True)},
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+        # Serve lets two replicas bind the same port; a block for each run keeps two services on a machine apart.
+        "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(grpc_block),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(grpc_block + _BLOCK),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(http_block),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(http_block + _BLOCK),
+        "VLLM_RPC_BASE_PATH": str(run_dir),
         "RAY_USAGE_STATS_ENABLED": "0",
         # Ray counts a machine's virtual GPUs away where a task asks for none; the engine looks for itself.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -91,6 +102,8 @@ def check_ports(host: str, ports: Iterable[tuple[int, str]]) -> None:
         StartError: For the first that is taken.
     """
     for port, mover in ports:
+        if not 0 < port < 65536:
+            raise StartError(f"{port} is no port: give {mover} one from 1 to 65535")
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -102,6 +115,23 @@ def check_ports(host: str, ports: Iterable[tuple[int, str]]) -> None:
 def auxiliary_ports(environment: Mapping[str, str]) -> list[tuple[int, str]]:
     """Ports of HAProxy and Serve besides the two that callers use, each with its variable."""
     return [(int(environment[name]), name) for name in _AUXILIARY_PORTS if environment.get(name, "").isdigit()]
+
+
+def _free_blocks(count: int) -> list[int]:
+    """First ports of blocks in which nothing listens, for replicas."""
+    chooser = random.SystemRandom()
+    found: list[int] = []
+    while len(found) < count:
+        # Below Linux's range of ports for outgoing connections, which begins at 32768.
+        first = chooser.randrange(12000, 32000, _BLOCK)
+        if first not in found and all(_is_free(port) for port in range(first, first + _BLOCK)):
+            found.append(first)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def _free_ports(count: int) -> list[int]:

@@ -15,6 +15,7 @@ from tokenwire_server.rest import create_app
 
 MAX_BODY_BYTES = 200_000
 KEEP_ALIVE_S = 0.2
+ORIGIN = "https://allowed.example"
 
 
 class Readiness:
@@ -39,7 +40,12 @@ def readiness() -> Readiness:
 @pytest.fixture(scope="session")
 async def port(shared_backend: FakeBackend, readiness: Readiness) -> AsyncIterator[int]:
     app = create_app(
-        shared_backend, version="1.2.3", max_body_bytes=MAX_BODY_BYTES, ready=readiness, keep_alive_s=KEEP_ALIVE_S
+        shared_backend,
+        version="1.2.3",
+        max_body_bytes=MAX_BODY_BYTES,
+        ready=readiness,
+        keep_alive_s=KEEP_ALIVE_S,
+        cors_origins=[ORIGIN],
     )
     config = uvicorn.Config(app, lifespan="off", ws="none", log_level="critical")
     config.load()

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, output_pb2, tokenization_pb2
 from tokenwire_server.backend import CallContext
+from tokenwire_server.engine.protocol import EngineLimits
 from tokenwire_server.errors import StatusError
 from tokenwire_server.validation import Validator
 
@@ -20,6 +21,7 @@ MODELS = {
     "org/tiny:poet": model_pb2.Model(id="org/tiny:poet", task=model_pb2.MODEL_TASK_GENERATE, parent="org/tiny"),
     "mini": model_pb2.Model(id="mini", task=model_pb2.MODEL_TASK_EMBED, embedding_dimensions=3),
 }
+LIMITS = EngineLimits(max_model_len=4096, vocab_size=50_000, max_logprobs=20, unsupported=frozenset())
 for _model in MODELS.values():
     _model.create_time.seconds = CREATED
 
@@ -47,6 +49,8 @@ class Script:
     last_choice_first: bool = False
     """The deltas of the last choice come first."""
     logprob: float = -0.5
+    numbered: bool = False
+    """Each output begins with its number."""
 
 
 @dataclass
@@ -120,6 +124,8 @@ class FakeBackend:
     def _admit(self, request: Any) -> None:
         self.validator.check(request)
         _model_named(request.model)
+        self.validator.check_model(request, LIMITS)
+        _check_context(request)
         if self.script.raises is not None and not self.script.raise_after:
             raise self.script.raises
 
@@ -158,10 +164,9 @@ class FakeBackend:
             for index in order:
                 for delta in _tool_deltas(number, name, arguments):
                     yield event(delta=chat_pb2.ChatDelta(index=index, tool_calls=[delta]))
-        cut = len(tokens) < len(script.tokens)
-        reason = output_pb2.FINISH_REASON_LENGTH if cut else script.finish
+        reason, match = _ending(request, script, tokens)
         for index in order:
-            yield event(finish=output_pb2.OutputFinish(index=index, finish_reason=reason, stop_match=script.stop_match))
+            yield event(finish=output_pb2.OutputFinish(index=index, finish_reason=reason, stop_match=match))
         if not script.no_end:
             usage = output_pb2.Usage(prompt_token_count=5, output_token_count=n * len(tokens), cached_token_count=2)
             yield event(end=output_pb2.StreamEnd(usage=usage))
@@ -169,9 +174,38 @@ class FakeBackend:
 
 def _tokens(request: Any, script: Script) -> tuple[str, ...]:
     if request.structured_output.choice.choices:
-        return (request.structured_output.choice.choices[0],)
+        return _until_stop((request.structured_output.choice.choices[0],), request)
     limit = request.sampling.max_tokens or len(script.tokens)
-    return script.tokens[:limit]
+    return _until_stop(script.tokens[:limit], request)
+
+
+def _until_stop(tokens: tuple[str, ...], request: Any) -> tuple[str, ...]:
+    text = "".join(tokens)
+    ends = [text.index(stop) for stop in request.sampling.stop if stop in text]
+    return (text[: min(ends)],) if ends else tokens
+
+
+def _ending(request: Any, script: Script, tokens: tuple[str, ...]) -> tuple[Any, output_pb2.StopMatch | None]:
+    text = request.structured_output.choice.choices[0] if request.structured_output.choice.choices else ""
+    whole = text or "".join(script.tokens)
+    stop = next((one for one in request.sampling.stop if one in whole), None)
+    if stop is not None:
+        return output_pb2.FINISH_REASON_STOP, output_pb2.StopMatch(stop=stop)
+    cut = not text and len(tokens) < len(script.tokens)
+    return (output_pb2.FINISH_REASON_LENGTH if cut else script.finish), script.stop_match
+
+
+def _check_context(request: Any) -> None:
+    """A word is a token here."""
+    texts = [request.text] if isinstance(request, generation_pb2.GenerateRequest) else []
+    for message in getattr(request, "messages", ()):
+        texts.extend(part.text for part in message.content)
+    words = sum(len(text.split()) for text in texts)
+    limit = LIMITS.max_model_len
+    asked = request.sampling.max_tokens if hasattr(request, "sampling") else 0
+    if words >= limit or words + asked > limit:
+        text = f"This model's maximum context length is {limit} tokens. However, you asked for {words + asked}."
+        raise StatusError.of("CONTEXT_LENGTH_EXCEEDED", text, metadata={"maxModelLen": str(limit)})
 
 
 def _start(request: Any) -> output_pb2.StreamStart:
@@ -190,6 +224,8 @@ def _start(request: Any) -> output_pb2.StreamStart:
 
 def _delta(request: Any, index: int, count: int, token: str, script: Script) -> Any:
     echo = "".join(("Say", " it")) if request.output.echo and count == 0 else ""
+    if script.numbered and count == 0:
+        token = f"{index} {token}"
     if isinstance(request, chat_pb2.ChatRequest):
         delta: Any = chat_pb2.ChatDelta(index=index, content=token)
     else:

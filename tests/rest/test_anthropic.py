@@ -132,7 +132,7 @@ async def test_parameters(http: httpx.AsyncClient, backend: FakeBackend) -> None
         "stop_sequences": ["x"],
         "metadata": {"user_id": "u"},
         "tools": [TOOL],
-        "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+        "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
         "thinking": {"type": "enabled", "budget_tokens": 9},
         "service_tier": "auto",
         "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}},
@@ -145,10 +145,19 @@ async def test_parameters(http: httpx.AsyncClient, backend: FakeBackend) -> None
     assert (request.reasoning.enabled, request.reasoning.max_tokens) == (True, 9)
     assert request.reasoning.effort == chat_pb2.ReasoningOptions.EFFORT_LOW
     assert request.structured_output.json_schema == '{"type":"object"}'
-    assert request.tool_choice.mode == chat_pb2.ToolChoice.MODE_REQUIRED
+    assert request.tool_choice.mode == chat_pb2.ToolChoice.MODE_AUTO
     assert request.parallel_tool_calls is False
     assert request.tools[0].function.parameters == '{"type":"object"}'
     assert request.template.continue_final_message
+
+
+async def test_tool_choices(http: httpx.AsyncClient, backend: FakeBackend) -> None:
+    for choice in ({"type": "any"}, {"type": "tool", "name": "f"}, {"type": "none"}):
+        await http.post("/v1/messages", json=HI | {"tools": [TOOL], "tool_choice": choice})
+    found = [request.tool_choice for request in backend.requests]
+    assert found[0].mode == chat_pb2.ToolChoice.MODE_REQUIRED
+    assert found[1].function == "f"
+    assert found[2].mode == chat_pb2.ToolChoice.MODE_NONE
 
 
 @pytest.mark.parametrize(

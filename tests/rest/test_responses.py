@@ -159,7 +159,7 @@ async def test_parameters(http: httpx.AsyncClient, backend: FakeBackend) -> None
         "include": ["message.output_text.logprobs"],
         "text": {"format": {"type": "json_schema", "name": "n", "schema": {"b": 1, "a": 2}}, "verbosity": "low"},
         "tools": [TOOL],
-        "tool_choice": {"type": "function", "name": "f"},
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
         "parallel_tool_calls": False,
         "metadata": {"a": "b"},
         "user": "u",
@@ -174,7 +174,7 @@ async def test_parameters(http: httpx.AsyncClient, backend: FakeBackend) -> None
     assert request.reasoning.effort == chat_pb2.ReasoningOptions.EFFORT_LOW
     assert request.structured_output.json_schema == '{"b":1,"a":2}'
     assert (request.tools[0].function.name, request.tools[0].function.strict) == ("f", True)
-    assert (request.tool_choice.function, request.parallel_tool_calls) == ("f", False)
+    assert (list(request.tool_choice.allowed.functions), request.parallel_tool_calls) == (["f"], False)
     assert request.output.logprobs == 2
     assert (reply["metadata"], reply["top_logprobs"], reply["temperature"]) == ({"a": "b"}, 2, 0.5)
     assert reply["tools"] == [{**TOOL, "description": None}]

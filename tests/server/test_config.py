@@ -61,8 +61,17 @@ def test_the_old_name_of_the_target_is_taken_with_a_warning() -> None:
 
 def test_what_the_direct_topology_cannot_do_is_refused() -> None:
     zero = {**MODEL, "deployment_config": {"autoscaling_config": {"min_replicas": 0}}}
-    assert "min_replicas 0" in problem({"llm_configs": [zero]})
-    assert "one model" in problem({"llm_configs": [MODEL, MODEL]})
+    other = {"model_loading_config": {"model_id": "other"}}
+    assert "min_replicas 0" in problem({"llm_configs": [zero], "topology": "direct"})
+    assert "one model" in problem({"llm_configs": [MODEL, other], "topology": "direct"})
+    assert "`m` is there twice" in problem({"llm_configs": [MODEL, MODEL]})
+    assert not load_config({"llm_configs": [MODEL]}).routed
+    for config in (
+        {"llm_configs": [zero]},
+        {"llm_configs": [MODEL, other]},
+        {"llm_configs": [MODEL], "topology": "routed"},
+    ):
+        assert load_config(config).routed
 
 
 def test_config_objects_and_mappings_are_both_welcome() -> None:

@@ -97,6 +97,8 @@ def models(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[B
     """Every model of the configuration with the path at which it stands."""
     yield path, model
     for name, field in model.model_fields.items():
+        if name == "ingress_deployment_config":
+            continue  # its keys are deployment_config's, and stand there
         for inner, suffix in _models_of(field.annotation):
             yield from models(inner, f"{path}.{name}{suffix}" if path else f"{name}{suffix}")
 

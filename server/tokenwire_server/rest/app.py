@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,6 +13,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tokenwire_server.backend import Backend, contract_services
+from tokenwire_server.rest.cors import Cors
 from tokenwire_server.rest.edge import Edge
 from tokenwire_server.rest.gateway import Gateway, Health
 from tokenwire_server.rest.metrics import metrics_handler
@@ -36,6 +37,7 @@ def create_app(
     ready: Callable[[], Awaitable[bool]] | None = None,
     keep_alive_s: float = 15.0,
     health: Health | None = None,
+    cors_origins: Sequence[str] = (),
 ) -> FastAPI:
     """Builds the application.
 
@@ -46,6 +48,7 @@ def create_app(
         ready: Whether a request would be served now. Default: always, once the application answers.
         keep_alive_s: Seconds without an event after which a stream sends a comment.
         health: What `/healthz` asks of a service or model. Default: `ready`, for each service of the contract.
+        cors_origins: Origins whose pages may call; none turns CORS off.
     """
     app = FastAPI(title="Tokenwire", version=version, docs_url=None, redoc_url=None, redirect_slashes=False)
     services = contract_services()
@@ -58,6 +61,8 @@ def create_app(
     )
     app.add_middleware(Edge, backend=backend)
     app.add_middleware(Doors, gateway=gateway)
+    if cors_origins:
+        app.add_middleware(Cors, origins=cors_origins)
     app.add_exception_handler(HTTPException, _no_such_route)
     probes = Probes(version, ready)
     for path, probe in (

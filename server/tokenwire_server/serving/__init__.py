@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
+from tokenwire_server import serve_env
+
+if "ray.serve" not in sys.modules:
+    # Serve reads these when it is imported, which the next lines do; who imported it first has to have set them.
+    serve_env.apply(serve_env.ESSENTIAL, os.environ)
+
 from tokenwire_server.serving.build import build_app
 from tokenwire_server.serving.cluster import (
     APP_NAME,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any
 
+import ray
 from ray import serve
 
 from tokenwire_server.config import DeploymentConfig, LLMConfig, ServiceConfig, load_config
@@ -63,6 +65,7 @@ def _deployment_options(config: ServiceConfig, llm: LLMConfig) -> dict[str, Any]
         actor["accelerator_type"] = llm.accelerator_type
     if llm.runtime_env:
         actor["runtime_env"] = llm.runtime_env
+    actor.setdefault("num_gpus", _gpus(llm))
     # Serve's gate stays out of the way: it knows no RetryInfo and no fairness, and counts health checks.
     held = wanted.max_ongoing_requests + wanted.max_queued_requests + 64
     return {
@@ -76,11 +79,21 @@ def _deployment_options(config: ServiceConfig, llm: LLMConfig) -> dict[str, Any]
     }
 
 
+def _gpus(llm: LLMConfig) -> int:
+    """GPUs that the engine uses, reserved once: tensor x pipeline parallel size; 0 on a cluster that has none."""
+    if llm.llm_engine != "vLLM":
+        return 0
+    there = llm.accelerator_type or (ray.is_initialized() and ray.cluster_resources().get("GPU", 0) > 0)
+    sizes = (llm.engine_kwargs.get(f"{kind}_parallel_size", 1) for kind in ("tensor", "pipeline"))
+    return math.prod(int(size) for size in sizes) if there else 0
+
+
 def _common_options(config: ServiceConfig, wanted: DeploymentConfig) -> dict[str, Any]:
     """Options that are the same for engines and the Router."""
+    drain = wanted.graceful_shutdown_timeout_s
     options: dict[str, Any] = {
         "graceful_shutdown_wait_loop_s": wanted.graceful_shutdown_wait_loop_s,
-        "graceful_shutdown_timeout_s": wanted.graceful_shutdown_timeout_s or config.limits.max_timeout_s,
+        "graceful_shutdown_timeout_s": config.limits.max_timeout_s if drain is None else drain,
         "health_check_period_s": wanted.health_check_period_s,
         "health_check_timeout_s": wanted.health_check_timeout_s,
     }

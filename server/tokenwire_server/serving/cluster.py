@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import grpc
 import ray
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 
 from tokenwire_server import wire
 from tokenwire_server.config import ServiceConfig
@@ -47,17 +50,18 @@ def connect(address: str | None, run_dir: Path, *, verbose: bool) -> None:
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise StartError(f"--address {address}: no Ray cluster answers there ({type(error).__name__})") from None
-    missing = ray.get(ray.remote(num_cpus=0)(_missing_variables).remote())
+        hint = "is the address right? A cluster with tokens needs RAY_AUTH_MODE=token and its token here too"
+        raise StartError(f"--address {address}: no Ray cluster lets this process in; {hint}") from error
+    # A function of the standard library: one of ours would import this package there, which sets the variables.
+    ask = ray.remote(num_cpus=0)(os.getenv)
+    there = ray.get([ask.remote(name) for name in ESSENTIAL])
+    missing = " ".join(
+        f"{name}={value}" for (name, value), found in zip(ESSENTIAL.items(), there, strict=True) if found != value
+    )
     if missing:
         raise StartError(
             f"Ray at {address} runs with other settings: restart its nodes with these variables set: {missing}"
         )
-
-
-def _missing_variables() -> str:
-    """Serve's variables that this process lacks, as they would be written in a shell."""
-    return " ".join(f"{name}={value}" for name, value in ESSENTIAL.items() if os.environ.get(name) != value)
 
 
 def start_serve(*, host: str, grpc_port: int, http_port: int) -> None:
@@ -138,14 +142,12 @@ def doors_open(grpc_port: int, http_port: int) -> bool:
         return False
 
 
-def stop(*, leave_serve: bool) -> None:
-    """Drains and ends the application, and Serve unless the cluster is somebody else's; then leaves Ray.
+def stop() -> None:
+    """Drains and ends the application; then leaves Ray, which ends with it where this process started it.
 
-    Ray itself ends with it where this process started it.
+    `serve.shutdown()` is not called: it ends the proxies first, and with them every open stream.
     """
     if ray.is_initialized():
-        if leave_serve:
+        with suppress(RayError, RayServeException):  # there may be no application yet, or no controller any more
             serve.delete(APP_NAME)
-        else:
-            serve.shutdown()
         ray.shutdown()

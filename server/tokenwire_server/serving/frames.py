@@ -102,7 +102,7 @@ class Frames:
         # The error boundary of this end: nothing is raised over a handle.
         except Exception as error:  # noqa: BLE001
             return _status_frame(error, call, method)
-        return _MESSAGE + cast(bytes, answer.SerializeToString())
+        return _MESSAGE + answer.SerializeToString()
 
     async def stream(self, method: str, request: bytes, context: tuple[Any, ...]) -> AsyncIterator[bytes]:
         """A frame for each event, and one with the status where it fails."""
@@ -124,4 +124,5 @@ def _status_frame(error: Exception, call: CallContext, method: str) -> bytes:
     if not isinstance(error, StatusError):
         _log.error("%s failed, request %s", method, call.request_id, exc_info=error)
         error = StatusError.internal(call.request_id)
-    return _STATUS + error.status.SerializeToString()
+    status: bytes = error.status.SerializeToString()
+    return _STATUS + status

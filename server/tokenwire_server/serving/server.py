@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import AsyncIterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from fastapi import FastAPI
@@ -34,10 +36,12 @@ _log = logging.getLogger(__name__)
 def _engine(llm: LLMConfig) -> Engine:
     loading = llm.model_loading_config
     if llm.llm_engine == "echo":
-        try:
-            return EchoEngine(loading.model_id, **llm.engine_kwargs)
-        except TypeError as error:
-            raise StartError(f"engine_kwargs: {error}") from None
+        known = [name for name in inspect.signature(EchoEngine).parameters if name != "model_id"]
+        for name in llm.engine_kwargs:
+            if name not in known:
+                near = get_close_matches(name, known, n=1, cutoff=0.0)[0]
+                raise StartError(f"engine_kwargs.{name} is not an argument of EchoEngine; did you mean {near}?")
+        return EchoEngine(loading.model_id, **llm.engine_kwargs)
     try:
         # Imported here alone: with it come torch and seconds, which an echo replica and the driver do without.
         from tokenwire_server.engine.vllm_engine import VLLMEngine
@@ -168,7 +172,7 @@ class LLMServer(EngineReplica, wire.RpcMethods):
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """The REST shim over the service of this replica. Serve calls it after the constructor."""
-        return create_app(self._backend, version=__version__, ready=self._ready)
+        return create_app(self._backend, version=__version__, ready=self._ready, max_body_bytes=self.max_message_bytes)
 
     async def _ready(self) -> bool:
         return self._service.serving
