@@ -11,7 +11,7 @@ EXTRA ?= cpu
 READY := $(VENV)/.ready-$(EXTRA)
 ARGS ?=
 
-.PHONY: help setup serve demo test check proto bench fuzz format clean
+.PHONY: help setup serve demo test check proto bench fuzz cluster format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -45,6 +45,9 @@ check: $(READY) $(PROTO_READY)  ## lint, types, import order, contract, generate
 	@echo "check: buf format"  && $(BIN)/buf format --exit-code --diff --path protos/tokenwire
 	@echo "check: buf breaking" && $(BIN)/buf build --as-file-descriptor-set -o - | $(BIN)/buf breaking - --against protos/baseline.binpb --config buf.yaml
 	@echo "check: generated code" && PATH="$(CURDIR)/.venv-proto/bin:$$PATH" python protos/generate.py --check
+
+cluster: $(READY)  ## several models, replicas that die, roll-outs, on clusters of their own (5 minutes)
+	@$(BIN)/python -m pytest tests/cluster $(ARGS)
 
 proto: $(READY) $(PROTO_READY)  ## generate the stubs of a changed contract
 	@$(BIN)/buf format --write --path protos/tokenwire

@@ -166,13 +166,14 @@ async def test_a_model_that_dies_leaves_the_other_answering(cluster: Cluster, ch
     )
     (victim,) = [p for p in cluster.processes("ServeReplica") if p.pid == info.replicas[0].process_id]
     streams = [stub.StreamChat(request("org/large", "a b", sampling={"max_tokens": 2000})) for _ in range(5)]
-    for stream in streams:
-        assert (await stream.read()).HasField("start")
+    readers = [aiter(stream) for stream in streams]
+    for reader in readers:
+        assert (await anext(reader)).HasField("start")
     victim.kill()
     began = time.monotonic()
-    for stream in streams:
+    for stream, reader in zip(streams, readers, strict=True):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            async for _ in stream:
+            async for _ in reader:
                 pass
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         status = await rpc_status.from_call(stream)
