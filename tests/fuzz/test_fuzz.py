@@ -18,6 +18,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.rpc import error_details_pb2, status_pb2
 
 from tests.engine.conftest import MODEL, RealService, running, service
+from tests.engine.test_grammar import check_schemas
 from tests.fuzz.generator import Generator
 from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, tokenization_pb2
 from tokenwire_server.errors import REASONS, StatusError, error_details
@@ -131,3 +132,7 @@ async def test_ten_thousand_requests(service: RealService) -> None:
     assert memory[-1] - memory[0] < GROWTH_MB
     ready = await service.http.get("/readyz")
     assert ready.status_code == 200
+
+
+async def test_two_hundred_random_schemas(service: RealService) -> None:
+    await check_schemas(service, 200)
