@@ -71,7 +71,8 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         headers = Headers(scope=scope)
-        call = RestCall(request_id=sane_request_id(headers.get("x-request-id")) or new_request_id())
+        named = headers.get("x-request-id") or headers.get("grpc-metadata-x-request-id")
+        call = RestCall(request_id=sane_request_id(named) or new_request_id())
         reply = Reply(send, call)
         try:
             await self._answer(Request(scope, receive), reply, call)
@@ -178,7 +179,6 @@ def _read_headers(request: Request, call: RestCall) -> None:
     scheme, _, token = first.get("authorization", "").partition(" ")
     call.api_key = token.strip() if scheme.lower() == "bearer" else ""
     call.traceparent = first.get("traceparent", "")[:128]
-    call.request_id = sane_request_id(first.get("x-request-id")) or call.request_id
 
 
 def _read_deadline(request: Request, call: RestCall) -> None:

@@ -93,7 +93,9 @@ class GatewayReplies:
             return self._framed_error(_status(error, call.request_id).status, framing)
 
         keep_alive = b": keep-alive\n\n" if sse else b""
-        return StreamStyle(error_frame, keep_alive=keep_alive, headers=(*headers, *reply_headers(call.reply_metadata)))
+        return StreamStyle(
+            error_frame, keep_alive=keep_alive, headers=lambda: (*headers, *reply_headers(call.reply_metadata))
+        )
 
     def _framed_error(self, status: status_pb2.Status, framing: Framing) -> bytes:
         return _frame(b'{"error":' + dumps(self._writer.value(status)) + b"}", framing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -40,7 +40,8 @@ class StreamStyle:
     """The last frame where all went well."""
     keep_alive: bytes = b": keep-alive\n\n"
     """Sent when the line has been idle; empty for a framing that has no comments."""
-    headers: tuple[tuple[bytes, bytes], ...] = SSE_HEADERS
+    headers: Callable[[], Iterable[tuple[bytes, bytes]]] = lambda: SSE_HEADERS
+    """Asked when the first event is there."""
 
 
 class Frames(Protocol[_Event_contra]):
@@ -161,7 +162,7 @@ class EventStream(Response, Generic[_Event]):
         async with self._writing:
             if not self._started:
                 self._started = True
-                await send({"type": "http.response.start", "status": 200, "headers": list(self._style.headers)})
+                await send({"type": "http.response.start", "status": 200, "headers": list(self._style.headers())})
             await send({"type": "http.response.body", "body": data, "more_body": more})
         self._last = self._clock()
 

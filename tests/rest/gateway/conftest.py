@@ -46,6 +46,7 @@ class Mirror:
 
     async def stream(self, method: str, request: Any, call: Any) -> AsyncIterator[Any]:
         self.method, self.request, self.call = method, request, call
+        call.reply_metadata.extend(self.reply_metadata)  # a channel has it with the first message
         for number in range(self.messages):
             request.count = number
             yield request

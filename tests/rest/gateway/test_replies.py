@@ -126,12 +126,19 @@ def test_any_in_an_answer() -> None:
     assert writer.value(packed)["value"]
 
 
-async def test_unary_headers(web: httpx.AsyncClient, mirror: Mirror) -> None:
+@pytest.mark.parametrize("path", ["/test/v1/query/1", "/test/v1/watch", "/test/v1/watch?alt=sse"])
+async def test_metadata_comes_back(web: httpx.AsyncClient, mirror: Mirror, path: str) -> None:
     mirror.reply_metadata = [("x-thing", "a"), ("x-raw-bin", b"\xff")]
-    response = await web.get("/test/v1/query/1?name=\u2028", headers={"x-request-id": "mine"})
-    assert response.headers["content-type"] == "application/json"
+    response = await web.get(path, headers={"grpc-metadata-x-request-id": "mine"})
     assert response.headers["grpc-metadata-x-thing"] == "a"
     assert response.headers["grpc-metadata-x-raw-bin"] == "/w=="
+    assert response.headers["x-request-id"] == "mine"
+    assert mirror.call.request_id == "mine"
+
+
+async def test_unary_headers(web: httpx.AsyncClient) -> None:
+    response = await web.get("/test/v1/query/1?name=\u2028", headers={"x-request-id": "mine"})
+    assert response.headers["content-type"] == "application/json"
     assert response.headers["x-request-id"] == "mine"
     assert b"\\u2028" in response.content
 

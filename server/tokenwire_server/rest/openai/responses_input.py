@@ -88,8 +88,9 @@ def _item(item: Fields, found: Conversation) -> None:
         message.tool_call_id = item.required_string("call_id")
         _content(item, "output", message)
     elif kind == "reasoning":
-        # It opens the turn that it belongs to.
-        found.assistant(origin, new=True).reasoning = _reasoning(item)
+        text = _reasoning(item)
+        if text:  # it opens the turn that it belongs to; one that is encrypted says nothing here
+            found.assistant(origin, new=True).reasoning = text
     elif kind == "item_reference":
         raise unsupported(item.at("type"), "'item_reference' needs stored responses, which this server does not keep")
     else:
