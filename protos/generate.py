@@ -28,8 +28,8 @@ def generate(out: Path) -> None:
     own = sorted(str(p.relative_to(ROOT)) for folder in OWN for p in (ROOT / folder).glob("*.proto"))
     services = [p for p in own if "\nservice " in (ROOT / p).read_text()]
     runs = [
-        [f"--python_out={out}", f"--mypy_out={out}", *own, "buf/validate/validate.proto"],
-        [f"--grpc_python_out={out}", f"--mypy_grpc_out={out}", *services],
+        [f"--python_out={out}", f"--mypy_out=quiet:{out}", *own, "buf/validate/validate.proto"],
+        [f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}", *services],
     ]
     for run in runs:
         if protoc.main(["protoc", *includes, *run]) != 0:
