@@ -37,3 +37,11 @@ async def echo_server() -> AsyncIterator[EchoServer]:
         target = f"127.0.0.1:{port}"
         async with grpc.aio.insecure_channel(target) as channel:
             yield EchoServer(channel, target, engine, service)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives tests that start an engine or a cluster the time that starting takes on a busy machine."""
+    for item in items:
+        started = item.get_closest_marker("engine") or item.get_closest_marker("ray")
+        if started and not any(mark.args[0] > 300 for mark in item.iter_markers("timeout")):
+            item.add_marker(pytest.mark.timeout(300), append=False)

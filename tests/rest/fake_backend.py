@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf.message import Message
+from tests.rest.fake_folding import folded
 
 from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, output_pb2, tokenization_pb2
 from tokenwire_server.backend import CallContext
@@ -95,10 +96,10 @@ class FakeBackend:
             self.requests.append(request)
             self.validator.check(request)
             return _tokenization(request)
-        response: Message = _folded(request, [event async for event in self.stream(method, request, call)])
+        response: Message = folded(request, [event async for event in self.stream(method, request, call)])
         return response
 
-    async def stream(self, method: str, request: Message, call: CallContext) -> AsyncIterator[Any]:
+    async def stream(self, method: str, request: Any, call: CallContext) -> AsyncIterator[Any]:
         self.requests.append(request)
         self.calls.append(call)
         call.request_id = request.request_id or call.request_id  # as the service does
@@ -247,42 +248,6 @@ def _tool_deltas(number: int, name: str, arguments: str) -> list[chat_pb2.ToolCa
         chat_pb2.ToolCallDelta(index=number, arguments=arguments[:half]),
         chat_pb2.ToolCallDelta(index=number, arguments=arguments[half:]),
     ]
-
-
-def _folded(request: Any, events: list[Any]) -> Any:
-    chat = isinstance(request, chat_pb2.ChatRequest)
-    response: Any = chat_pb2.ChatResponse() if chat else generation_pb2.GenerateResponse()
-    outputs = response.choices if chat else response.outputs
-    for index in range(request.sampling.n or 1):
-        outputs.add(index=index)
-    for event in events:
-        kind = event.WhichOneof("event")
-        if kind == "start":
-            response.model = event.start.model
-            response.create_time.CopyFrom(event.start.create_time)
-            response.prompt.CopyFrom(event.start.prompt)
-        elif kind == "delta":
-            _fold_delta(outputs[event.delta.index], event.delta, chat=chat)
-        elif kind == "finish":
-            outputs[event.finish.index].finish_reason = event.finish.finish_reason
-            outputs[event.finish.index].stop_match.CopyFrom(event.finish.stop_match)
-        else:
-            response.usage.CopyFrom(event.end.usage)
-    return response
-
-
-def _fold_delta(output: Any, delta: Any, *, chat: bool) -> None:
-    output.token_ids.extend(delta.token_ids)
-    output.logprobs.extend(delta.logprobs)
-    if not chat:
-        output.text += delta.text
-        return
-    output.content += delta.content
-    output.reasoning += delta.reasoning
-    for call in delta.tool_calls:
-        if call.name:
-            output.tool_calls.add(id=call.id, name=call.name)
-        output.tool_calls[call.index].arguments += call.arguments
 
 
 def _tokenization(request: Any) -> Message:

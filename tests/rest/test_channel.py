@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -97,7 +95,7 @@ async def scripted(answer: Handler) -> AsyncIterator[ChannelBackend]:
             return one
         return b""
 
-    methods = {
+    methods: dict[str, Any] = {
         "StreamChat": grpc.unary_stream_rpc_method_handler(answer),
         "Chat": grpc.unary_unary_rpc_method_handler(unary),
     }
@@ -293,20 +291,3 @@ async def test_nobody_there() -> None:
             assert (await client.get("/health")).status_code == 503
             assert (await client.get("/livez")).status_code == 200
             assert (await client.get("/healthz")).json()["code"] == 14
-
-
-async def test_the_command(echo_server: EchoServer) -> None:
-    command = "from tokenwire_server.cli import main; raise SystemExit(main())"
-    arguments = ["rest", "--target", echo_server.target, "--http-port", "0"]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", command, *arguments, stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    line = (await process.stdout.readline()).decode()
-    url = re.search(r"http://\S+?(?=/v1)", line)
-    assert url is not None
-    async with httpx.AsyncClient(base_url=url[0], trust_env=False) as client:
-        assert (await client.get("/v1/models")).json()["data"][0]["id"] == "echo"
-        assert "[DONE]" in (await client.post("/v1/chat/completions", json=CHAT | {"stream": True})).text
-    process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), 20) == 0

@@ -15,7 +15,7 @@ from tests.scripted.transcripts import Transcript
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-EXAMPLES = 60
+EXAMPLES = 40
 
 # What a model writes between its markers: any text that is not a marker itself, and JSON of some depth.
 TEXT = st.text(st.characters(exclude_characters="<>[]{}|\u0000\ufffd", exclude_categories=("Cs", "Cc")), max_size=24)

@@ -25,6 +25,7 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 from tokenwire.admin.v1 import admin_pb2
 from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, sampling_pb2, tokenization_pb2
 from tokenwire_server.backend import CallContext
+from tokenwire_server.engine.pace import Pace
 from tokenwire_server.engine.protocol import EngineLimits
 from tokenwire_server.engine.vllm_chat import ChatRules, ChatTurn, ChatWriter, chat_params, conversation
 from tokenwire_server.engine.vllm_params import (
@@ -96,6 +97,7 @@ class VLLMEngine:
         self._limits: EngineLimits | None = None
         self._defaults: Mapping[str, Any] = {}
         self._stats: list[_LastStats] = []
+        self._pace = Pace()
         # Engine ids of running requests by the caller's request id: what CancelRequests looks up.
         self._running: dict[str, str] = {}
 
@@ -286,6 +288,7 @@ class VLLMEngine:
             stream=stream,
             structured=turn.structured,
             overrides=turn.knobs,
+            interval=self._pace.interval(len(self._running)),
         )
         if request.cache_salt:
             prompt["cache_salt"] = request.cache_salt
@@ -307,6 +310,7 @@ class VLLMEngine:
                     finished = out.finished
                     for event in writer.write(out):
                         yield event
+            self._pace.saw(writer.tokens_per_second())
             yield writer.end()
         except EngineRequestError:
             if turn.structured is None:

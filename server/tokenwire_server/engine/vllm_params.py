@@ -68,6 +68,7 @@ def sampling_params(
     max_tokens: int,
     stream: bool,
     structured: StructuredOutputsParams | None = None,
+    interval: int = 1,
     overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> SamplingParams:
     """Builds vLLM's SamplingParams.
@@ -79,6 +80,7 @@ def sampling_params(
         max_tokens: Tokens to generate at most, at least 1; what the context leaves where the request sets none.
         stream: False asks for each output whole.
         structured: What the outputs must conform to.
+        interval: `stream_interval` of a request that sets none.
         overrides: SamplingParams that hold whatever the request says, such as a parser's need of special tokens.
     """
     knobs: dict[str, Any] = dict(defaults)
@@ -96,7 +98,7 @@ def sampling_params(
         prompt_logprobs=output.prompt_logprobs if output.HasField("prompt_logprobs") else None,
         detokenize=not output.HasField("return_text") or output.return_text,
         output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
-        stream_interval=output.stream_interval if stream and output.HasField("stream_interval") else None,
+        stream_interval=(output.stream_interval or interval) if stream else None,
         structured_outputs=structured,
         skip_clone=True,
         **{**knobs, **overrides},
@@ -213,6 +215,11 @@ class EventWriter(Generic[Event]):
                 twin.CopyFrom(event)
                 (twin.delta if twin.HasField("delta") else twin.finish).index += copy
                 yield twin
+
+    def tokens_per_second(self) -> float:
+        """Tokens of the busiest output a second, since the first; 0 where that is too short to tell."""
+        seconds = time.monotonic() - self._first_token_at
+        return max(self._counts.values(), default=0) / seconds if seconds > 0.05 else 0.0
 
     def end(self) -> Event:
         """The last event."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tokenwire_server.backend import new_request_id
+
 __all__ = ["Cors"]
 
 _EXPOSED = "x-request-id, retry-after"
@@ -54,6 +56,7 @@ async def _preflight(origin: str, headers: Headers, send: Send) -> None:
         "access-control-allow-headers": headers.get("access-control-request-headers", ""),
         "access-control-max-age": str(_MAX_AGE_S),
         "vary": "Origin, Access-Control-Request-Headers",
+        "x-request-id": new_request_id(),
     }
     raw = [(name.encode(), value.encode("latin-1")) for name, value in answer.items() if value]
     await send({"type": "http.response.start", "status": 204, "headers": raw})

@@ -36,7 +36,7 @@ class Answer:
     @property
     def is_stream(self) -> bool:
         """Whether it is server-sent events."""
-        return self.headers.get("content-type", "").startswith("text/event-stream")
+        return str(self.headers.get("content-type", "")).startswith("text/event-stream")
 
     def data_lines(self) -> list[str]:
         """Payloads of the data lines, in order."""

@@ -89,6 +89,7 @@ _RPCS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("GetDeepPlain", "Everything", "Everything", {"get": "/test/v1/deepPlain/{name=**}"}),
     ("Query", "Everything", "Everything", {"get": "/test/v1/query/{count}"}),
     ("PostAll", "Everything", "Everything", {"post": "/test/v1/all/{name}", "body": "*"}),
+    ("PostText", "Everything", "Everything", {"post": "/test/v1/text/{text}", "body": "*"}),
     ("PostField", "Everything", "Everything", {"post": "/test/v1/field/{name}", "body": "inner"}),
     ("PostNested", "Everything", "Everything", {"post": "/test/v1/path/{inner.a}", "body": "inner"}),
     ("PutTags", "Everything", "Everything", {"put": "/test/v1/tags", "body": "tags", "response_body": "tags"}),
@@ -104,7 +105,7 @@ _RPCS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
 )
 
 
-def _rule(spec: dict[str, Any]) -> http_pb2.HttpRule:
+def rule(spec: dict[str, Any]) -> http_pb2.HttpRule:
     fields = dict(spec)
     if "custom" in fields:
         kind, path = fields.pop("custom")
@@ -125,12 +126,12 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
         for field in sorted(fields, key=lambda spec: spec.startswith("optional")):  # synthetic oneofs come last
             _add(message, field)
     service = file.service.add(name="Rules")
-    for name, request, reply, rule in _RPCS:
+    for name, request, reply, spec in _RPCS:
         full = reply if "." in reply else f"{PACKAGE}.{reply}"
         rpc = service.method.add(name=name, input_type=f".{PACKAGE}.{request}", output_type=f".{full}")
         rpc.server_streaming = name == "Watch"
-        if rule:
-            rpc.options.Extensions[annotations_pb2.http].CopyFrom(_rule(rule))
+        if spec:
+            rpc.options.Extensions[annotations_pb2.http].CopyFrom(rule(spec))
     return file
 
 

@@ -122,6 +122,10 @@ async def test_body_path_and_query_in_their_order(web: httpx.AsyncClient, mirror
     assert mirror.request == expected(name="n", inner={"a": "body"}, count=7)
     await web.post("/test/v1/path/p?inner.b=4", json={"a": "body", "b": "9"})
     assert mirror.request == expected(inner={"a": "p", "b": 9})
+    # A member of a oneof that both fill is the path's; another member of it is an error.
+    await web.post("/test/v1/text/path", json={"text": "body"})
+    assert mirror.request == expected(text="path")
+    assert (await web.post("/test/v1/text/path", json={"number": 1})).status_code == 400
     # No body: it is ignored.
     await web.request("GET", "/test/v1/query/1", content=b"{not json")
     assert mirror.request == expected(count=1)
@@ -154,7 +158,13 @@ async def test_body(web: httpx.AsyncClient, mirror: Mirror, body: bytes, fields:
     [
         *(b"[]", b"null", b"1", b'"x"', b"{", b"nope", b'{"count": "x"}', b'{"count": 1.5}', b'{"count": NaN}'),
         *(b'{"tags": "x"}', b'{"inner": 1}', b'{"inner": []}', b'{"color": "GREEN"}', b'{"blob": 3}'),
-        *(b'{"count": 1, "count": 2}', b'{"text": "a", "number": 1}', b'{"name": "\\ud800"}', b'\xff{"a": 1}'),
+        *(
+            b'{"count": 1, "count": 2}',
+            b'{"bigNumber": 1, "big_number": 1}',
+            b'{"text": "a", "number": 1}',
+            b'{"name": "\\ud800"}',
+            b'\xff{"a": 1}',
+        ),
         *(b'{"bigNumber": 1e30}', b'{"ratio": 1e400}', b'{"labels": [1]}', b'{"tags": [null]}', b'{"wait": "5"}'),
         *(b'{"count": ' + b"9" * 5000 + b"}", b'{"at": 3}', b'{"data": 3}', b'{"wrapped": 3}', b'{"mask": 3}'),
         b'{"inner": {"deeper": {"b": "x"}}}',

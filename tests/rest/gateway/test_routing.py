@@ -3,10 +3,10 @@ from __future__ import annotations
 import httpx
 import pytest
 from tests.rest.gateway.conftest import Mirror
-from tests.rest.gateway.contract import RULES
+from tests.rest.gateway.contract import RULES, rule
 
 from tokenwire_server.errors import StatusError
-from tokenwire_server.rest.transcoding.routes import RouteTable
+from tokenwire_server.rest.transcoding.routes import RouteTable, make_route
 from tokenwire_server.rest.transcoding.template import parse_template
 
 
@@ -43,6 +43,23 @@ def test_templates(template: str, path: str, values: dict[str, str] | None) -> N
 def test_malformed_templates(text: str) -> None:
     with pytest.raises(ValueError, match="path template"):
         parse_template(text)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"get": "/x/{nothing}"},
+        {"get": "/x/{name.a}"},
+        {"get": "/x/{inners.a}"},
+        {"post": "/x", "body": "nothing"},
+        {"get": "/x", "response_body": "nothing"},
+        {"get": "x"},
+        {},
+    ],
+)
+def test_a_rule_that_names_no_field_is_found_at_the_start(spec: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"names|template|without a path"):
+        make_route(RULES.methods_by_name["NoRule"], rule(spec))
 
 
 def test_a_path_without_a_slash_first_is_a_bad_request() -> None:

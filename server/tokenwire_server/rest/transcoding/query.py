@@ -29,9 +29,9 @@ def apply_path(message: Message, values: Mapping[str, str]) -> None:
         StatusError: INVALID_ARGUMENT, a value does not fit its field.
     """
     for path, text in values.items():
-        owner, field = _walk(message, path.split("."))
-        if field is None:
-            raise ValueError(f"the path names {path}, which {message.DESCRIPTOR.full_name} does not have")
+        owner, field = _walk(message, path.split("."), overwrite=True)
+        if field is None:  # the table is built of routes whose variables are fields
+            raise AssertionError(path)
         try:
             owner.ClearField(field.name)
             for one in text.split(",") if field.is_repeated else (text,):
@@ -95,14 +95,17 @@ def _is_bound(route: Route, path: Sequence[str]) -> bool:
     return any(tuple(names[: len(bound)]) == bound for bound in route.bound)
 
 
-def _walk(message: Any, path: Sequence[str]) -> tuple[Any, FieldDescriptor | None]:
-    """The message that holds the last field of a path, and that field; None where there is no such field."""
+def _walk(message: Any, path: Sequence[str], *, overwrite: bool = False) -> tuple[Any, FieldDescriptor | None]:
+    """The message that holds the last field of a path, and that field; None where there is no such field.
+
+    `overwrite` lets a member of a oneof be set again, as the path may what the body set.
+    """
     field: FieldDescriptor | None = None
     for index, name in enumerate(path):
         field = _field(message.DESCRIPTOR, name)
         if field is None:
             return message, None
-        _check_oneof(message, field)
+        _check_oneof(message, field, overwrite=overwrite)
         if index == len(path) - 1:
             break
         if field.message_type is None or field.is_repeated:
@@ -112,12 +115,13 @@ def _walk(message: Any, path: Sequence[str]) -> tuple[Any, FieldDescriptor | Non
     return message, field
 
 
-def _check_oneof(message: Any, field: FieldDescriptor) -> None:
+def _check_oneof(message: Any, field: FieldDescriptor, *, overwrite: bool) -> None:
     oneof = field.containing_oneof
     if oneof is None or oneof.name == f"_{field.name}":  # `optional` is a oneof of one
         return
     other = message.WhichOneof(oneof.name)
-    if other is not None and (field.message_type is None or other != field.name):
+    again_allowed = overwrite or field.message_type is not None
+    if other is not None and not (again_allowed and other == field.name):
         raise bad_request(f'field already set for oneof "{oneof.name}"', field.name)
 
 

@@ -16,7 +16,7 @@ from google.rpc import code_pb2, status_pb2
 from tokenwire_server.errors import StatusError
 from tokenwire_server.rest.transcoding.template import Template, parse_template
 
-__all__ = ["Route", "RouteTable", "method_not_allowed", "routes_of"]
+__all__ = ["Route", "RouteTable", "make_route", "method_not_allowed", "routes_of"]
 
 
 def _words(code: int, message: str) -> StatusError:
@@ -79,7 +79,7 @@ def routes_of(services: Iterable[ServiceDescriptor]) -> Iterator[Route]:
     """Every binding, in the order of services, RPCs and bindings.
 
     Raises:
-        ValueError: A template is malformed.
+        ValueError: A rule is malformed, or names a field that there is not.
     """
     for service in services:
         for rpc in service.methods:
@@ -87,15 +87,34 @@ def routes_of(services: Iterable[ServiceDescriptor]) -> Iterator[Route]:
             if options.HasExtension(annotations_pb2.http):
                 rule: http_pb2.HttpRule = options.Extensions[annotations_pb2.http]
                 for one in (rule, *rule.additional_bindings):
-                    yield _route(rpc, one)
+                    yield make_route(rpc, one)
 
 
-def _route(rpc: MethodDescriptor, rule: Any) -> Route:
+def make_route(rpc: MethodDescriptor, rule: Any) -> Route:
+    """The route of one rule.
+
+    Raises:
+        ValueError: It is malformed, or names a field that there is not.
+    """
     kind = rule.WhichOneof("pattern")
     if kind is None:
         raise ValueError(f"{rpc.full_name} has an HTTP rule without a path")
     method, path = (rule.custom.kind, rule.custom.path) if kind == "custom" else (kind.upper(), getattr(rule, kind))
-    return Route(rpc, method, path, parse_template(path), rule.body, rule.response_body)
+    template = parse_template(path)
+    for name in (*(name for name, _, _ in template.variables), *({rule.body} - {"", "*"})):
+        _check_field(rpc.input_type, name, rpc)
+    if rule.response_body:
+        _check_field(rpc.output_type, rule.response_body, rpc)
+    return Route(rpc, method, path, template, rule.body, rule.response_body)
+
+
+def _check_field(message: Descriptor | None, path: str, rpc: MethodDescriptor) -> None:
+    """Finds a mistake in the contract when the table is built, not when the route is called."""
+    for part in path.split("."):
+        field = message.fields_by_name.get(part) if message is not None else None
+        if field is None:
+            raise ValueError(f"the HTTP rule of {rpc.full_name} names {path}, which its message does not have")
+        message = None if field.is_repeated else field.message_type
 
 
 def method_not_allowed() -> StatusError:

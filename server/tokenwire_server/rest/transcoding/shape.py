@@ -43,8 +43,15 @@ def _elements(field: FieldDescriptor, item: Any) -> Iterator[tuple[str, FieldDes
 
 
 def find_misfit(value: Mapping[str, Any], message: Descriptor, prefix: str = "") -> str | None:
-    """Path of the first value that `ParseDict` would pass over: a non-object for a message, an unknown enum name."""
+    """Path of the first value that `ParseDict` would take and must not.
+
+    A non-object for a message, an unknown enum name, and a field given under both of its names.
+    """
+    seen: set[str] = set()
     for _, field, item in _fields(value, message):
+        if field.name in seen:
+            return f"{prefix}{field.name}"
+        seen.add(field.name)
         if field.message_type is None and field.enum_type is None:
             continue
         for suffix, owner, one in _elements(field, item):
