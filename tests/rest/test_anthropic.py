@@ -211,6 +211,25 @@ async def test_errors(http: httpx.AsyncClient, backend: FakeBackend, reason: str
     assert (last["type"], last["error"]["type"]) == ("error", kind)
 
 
+async def test_context_length_in_the_words_that_clients_know(http: httpx.AsyncClient, backend: FakeBackend) -> None:
+    message = {"role": "user", "content": "word " * 5000}
+    response = await http.post("/v1/messages", json=HI | {"messages": [message]})
+    assert error_of(response)["message"].startswith("prompt is too long: ")
+
+
+@pytest.mark.parametrize(("effort", "name"), [("low", "EFFORT_LOW"), ("xhigh", "EFFORT_HIGH"), ("max", "EFFORT_HIGH")])
+async def test_efforts(http: httpx.AsyncClient, backend: FakeBackend, effort: str, name: str) -> None:
+    await http.post("/v1/messages", json=HI | {"output_config": {"effort": effort}})
+    assert backend.requests[0].reasoning.effort == chat_pb2.ReasoningOptions.Effort.Value(name)
+
+
+async def test_arguments_that_are_cut_are_not_lost(http: httpx.AsyncClient, backend: FakeBackend) -> None:
+    backend.script = Script(tokens=(), tool_calls=(("f", '{"x'), ("f", "[1]")), finish=output_pb2.FINISH_REASON_LENGTH)
+    reply = (await http.post("/v1/messages", json=HI)).json()
+    assert [block["input"] for block in reply["content"]] == [{"_raw": '{"x'}, {"_raw": "[1]"}]
+    assert reply["stop_reason"] == "max_tokens"
+
+
 async def test_errors_before_the_route(http: httpx.AsyncClient, backend: FakeBackend) -> None:
     assert error_of(await http.get("/v1/messages"))["type"] == "invalid_request_error"
     assert error_of(await http.post("/v1/messages/what"))["type"] == "not_found_error"

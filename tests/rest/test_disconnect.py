@@ -28,8 +28,10 @@ async def send(port: int, path: str, body: dict[str, Any]) -> tuple[asyncio.Stre
         ("/v1/chat/completions", CHAT),
         ("/v1/completions", {"model": "org/tiny", "prompt": "hi"}),
         ("/v1/completions", {"model": "org/tiny", "prompt": ["a", "b", "c"]}),
+        ("/v1/responses", {"model": "org/tiny", "input": "hi"}),
+        ("/v1/messages", CHAT | {"max_tokens": 8}),
     ],
-    ids=["chat", "completion", "completions"],
+    ids=["chat", "completion", "completions", "responses", "messages"],
 )
 async def test_hanging_up_before_the_first_token(
     port: int, backend: FakeBackend, path: str, body: dict[str, Any], stream: bool

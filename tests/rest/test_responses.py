@@ -250,6 +250,13 @@ async def test_service_errors_name_the_item(http: httpx.AsyncClient, backend: Fa
     assert check_envelope(response)["param"] == "max_output_tokens"
 
 
+async def test_context_length_names_the_input(http: httpx.AsyncClient, backend: FakeBackend) -> None:
+    response = await http.post("/v1/responses", json=HI | {"input": "word " * 5000})
+    error = check_envelope(response)
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "input")
+    assert "maximum context length is" in error["message"]
+
+
 async def test_error_in_mid_stream(http: httpx.AsyncClient, backend: FakeBackend) -> None:
     backend.script = Script(raises=RuntimeError("secret-token-123"), raise_after=2)
     response = await http.post("/v1/responses", json=HI | {"stream": True})

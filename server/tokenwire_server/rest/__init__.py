@@ -1,4 +1,7 @@
-"""OpenAI's REST surface over any `Backend`: a translation with no knowledge of the service or the engine."""
+"""OpenAI's and Anthropic's REST surfaces and the JSON gateway over any `Backend`.
+
+A translation with no knowledge of the service or the engine.
+"""
 
 from __future__ import annotations
 

@@ -137,6 +137,16 @@ async def test_both_doors_at_once(web: httpx.AsyncClient) -> None:
     assert (await web.get("/healthz?service=nope")).status_code == 404
 
 
+async def test_below_a_prefix(echo_server: EchoServer) -> None:
+    app = create_app(echo_server.service, version="test")
+    transport = httpx.ASGITransport(app=app, root_path="/llm")
+    async with httpx.AsyncClient(transport=transport, base_url="http://gw.example/llm") as client:
+        assert (await client.get("/tokenwire/v1/models/echo")).json()["model"]["id"] == "echo"
+        assert (await client.get("/v1/models/echo")).json()["id"] == "echo"
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/health")).status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/tokenwire/v1/chat", "/tokenwire/v1/streamChat", "/tokenwire/v1/streamChat?alt=sse"])
 async def test_a_client_that_goes_cancels_the_call(echo_server: EchoServer, path: str) -> None:
     app = create_app(echo_server.service, version="test")

@@ -30,7 +30,9 @@ def is_anthropic(path: str) -> bool:
 def anthropic_error(error: OpenAIError, request_id: str) -> bytes:
     """The body of an error."""
     message = error.message
-    if error.param and error.param not in message:  # the envelope has no place of its own for it
+    if error.code == "context_length_exceeded":
+        message = f"prompt is too long: {message}"  # the words by which clients of this API know to shorten it
+    elif error.param and error.param not in message:  # the envelope has no place of its own for it
         message = f"{error.param}: {message}"
     inner = {"type": _TYPES.get(error.status, "api_error"), "message": message}
     return dumps({"type": "error", "error": inner, "request_id": request_id})

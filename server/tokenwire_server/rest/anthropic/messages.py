@@ -171,9 +171,9 @@ def _read_output(fields: Fields, request: chat_pb2.ChatRequest) -> None:
     config = fields.object("output_config")
     if config is None:
         return
-    effort = config.choice("effort", ("low", "medium", "high"))
+    effort = config.choice("effort", ("low", "medium", "high", "xhigh", "max"))
     if effort is not None:
-        request.reasoning.effort = EFFORTS[effort]
+        request.reasoning.effort = EFFORTS.get(effort, chat_pb2.ReasoningOptions.EFFORT_HIGH)
     spec = config.object("format")
     if spec is not None:
         if spec.choice("type", ("json_schema",)) is None:
