@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import fields
 from difflib import get_close_matches
@@ -61,8 +62,8 @@ class _LastStats(StatLoggerBase):  # type: ignore[misc]  # vLLM is not typed her
     waiting = 0
     kv_cache_usage = 0.0
 
-    def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
-        self.kv_blocks = 0
+    def __init__(self, on_tokens: Callable[[int], None]) -> None:
+        self._on_tokens = on_tokens
 
     def record(
         self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0
@@ -72,6 +73,8 @@ class _LastStats(StatLoggerBase):  # type: ignore[misc]  # vLLM is not typed her
             self.running = scheduler_stats.num_running_reqs
             self.waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
             self.kv_cache_usage = scheduler_stats.kv_cache_usage
+        if iteration_stats is not None:
+            self._on_tokens(iteration_stats.num_generation_tokens)
 
     def log_engine_initialized(self) -> None:
         """Nothing to log: the CLI shows start-up."""
@@ -98,6 +101,7 @@ class VLLMEngine:
         self._defaults: Mapping[str, Any] = {}
         self._stats: list[_LastStats] = []
         self._pace = Pace()
+        self._own_interval: set[str] = set()  # engine ids of requests that have set theirs
         # Engine ids of running requests by the caller's request id: what CancelRequests looks up.
         self._running: dict[str, str] = {}
 
@@ -157,8 +161,15 @@ class VLLMEngine:
             raise StartError(f"engine_kwargs: {_one_line(error)}") from error
 
     def _stat_logger(self, vllm_config: Any, engine_index: int = 0) -> _LastStats:
-        self._stats.append(_LastStats(vllm_config, engine_index))
+        self._stats.append(_LastStats(self._count))
         return self._stats[-1]
+
+    def _count(self, tokens: int) -> None:
+        """Counts the tokens of a step; streams that run go over to a new interval at once."""
+        if self._pace.count(tokens, time.monotonic()) and self._client is not None:
+            for state in self._client.output_processor.request_states.values():
+                if state.external_req_id not in self._own_interval:
+                    state.stream_interval = self._pace.interval
 
     async def _learn(self, client: AsyncLLM) -> None:
         config = client.model_config
@@ -288,12 +299,14 @@ class VLLMEngine:
             stream=stream,
             structured=turn.structured,
             overrides=turn.knobs,
-            interval=self._pace.interval(len(self._running)),
+            interval=self._pace.interval,
         )
         if request.cache_salt:
             prompt["cache_salt"] = request.cache_salt
         engine_id = f"{call.request_id}-{secrets.token_hex(4)}"
         self._running[call.request_id] = engine_id
+        if request.output.HasField("stream_interval"):
+            self._own_interval.add(engine_id)
         finished = False
         try:
             outputs = engine.generate(
@@ -310,7 +323,6 @@ class VLLMEngine:
                     finished = out.finished
                     for event in writer.write(out):
                         yield event
-            self._pace.saw(writer.tokens_per_second())
             yield writer.end()
         except EngineRequestError:
             if turn.structured is None:
@@ -320,6 +332,7 @@ class VLLMEngine:
             raise self._translated(error, call, _grammar_field(request)) from error
         finally:
             self._running.pop(call.request_id, None)
+            self._own_interval.discard(engine_id)
             if not finished:
                 # Unconditional: vLLM 0.32 forgets a request that is cancelled while it is being added (vllm#57061).
                 # Shielded: a second cancel must not stop it.

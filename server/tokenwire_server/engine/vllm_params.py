@@ -216,11 +216,6 @@ class EventWriter(Generic[Event]):
                 (twin.delta if twin.HasField("delta") else twin.finish).index += copy
                 yield twin
 
-    def tokens_per_second(self) -> float:
-        """Tokens of the busiest output a second, since the first; 0 where that is too short to tell."""
-        seconds = time.monotonic() - self._first_token_at
-        return max(self._counts.values(), default=0) / seconds if seconds > 0.05 else 0.0
-
     def end(self) -> Event:
         """The last event."""
         now = time.monotonic()
