@@ -165,11 +165,19 @@ class VLLMEngine:
         return self._stats[-1]
 
     def _count(self, tokens: int) -> None:
-        """Counts the tokens of a step; streams that run go over to a new interval at once."""
-        if self._pace.count(tokens, time.monotonic()) and self._client is not None:
-            for state in self._client.output_processor.request_states.values():
-                if state.external_req_id not in self._own_interval:
-                    state.stream_interval = self._pace.interval
+        """Counts the tokens of a step; when it gets busier, streams that run go over to the new interval at once.
+
+        Not when it gets calmer: vLLM would lose the tokens that a stream holds back just then.
+        """
+        if not self._pace.count(tokens, time.monotonic()) or self._client is None or self._pace.interval == 1:
+            return
+        for state in self._client.output_processor.request_states.values():
+            if state.external_req_id in self._own_interval or state.detokenizer is None:
+                continue
+            if state.stream_interval == 1:
+                # With an interval vLLM sends what follows this mark, which it does not keep without one.
+                state.sent_tokens_offset = state.detokenizer.num_output_tokens()
+            state.stream_interval = self._pace.interval
 
     async def _learn(self, client: AsyncLLM) -> None:
         config = client.model_config
