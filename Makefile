@@ -11,7 +11,7 @@ EXTRA ?= cpu
 READY := $(VENV)/.ready-$(EXTRA)
 ARGS ?=
 
-.PHONY: help setup serve demo test check proto bench fuzz cluster format clean
+.PHONY: help setup serve demo test check proto bench fuzz cluster conformance format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -48,6 +48,9 @@ check: $(READY) $(PROTO_READY)  ## lint, types, import order, contract, generate
 
 cluster: $(READY)  ## several models, replicas that die, roll-outs, on clusters of their own (5 minutes)
 	@$(BIN)/python -m pytest tests/cluster $(ARGS)
+
+conformance: $(READY)  ## OpenAI cases as raw HTTP against a server: ARGS="--base-url http://localhost:8000"
+	@$(BIN)/python -m tests.rest.conformance $(ARGS)
 
 proto: $(READY) $(PROTO_READY)  ## generate the stubs of a changed contract
 	@$(BIN)/buf format --write --path protos/tokenwire

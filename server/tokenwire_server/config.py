@@ -187,6 +187,8 @@ class ServiceConfig(_Strict):
     api_keys: list[SecretStr] = Field(default_factory=list)
     """Keys of which a caller must send one (`authorization: Bearer`). Default: `TOKENWIRE_API_KEYS`, comma separated;
     with none the door is open."""
+    cors_origins: list[str] = Field(default_factory=list)
+    """Origins whose pages may call REST, such as `https://app.example`; none turns CORS off."""
     admin: bool = False
     """Whether AdminService answers."""
     log_format: Literal["text", "json"] = "text"

@@ -138,9 +138,13 @@ class EchoEngine:
         call: CallContext,
     ) -> AsyncGenerator[_Event, None]:
         words = text.split() or ["..."]
-        if len(words) >= self._model.max_model_len:
+        asked = request.sampling.max_tokens if request.sampling.HasField("max_tokens") else 1
+        if len(words) + asked > self._model.max_model_len:
             limit = self._model.max_model_len
-            text = f"This model's maximum context length is {limit} tokens. However, your prompt has {len(words)}."
+            text = (
+                f"This model's maximum context length is {limit} tokens. However, you requested {len(words)} in the "
+                f"prompt and {asked} for the output."
+            )
             raise StatusError.of("CONTEXT_LENGTH_EXCEEDED", text, metadata={"maxModelLen": str(limit)})
         sampling, output = request.sampling, request.output
         fault = _FAULT.search(text)

@@ -208,6 +208,7 @@ class Router(wire.RpcMethods):
         }
         self.rpc_backend = HandleBackend(by_model, guard, decode=False)
         self.max_message_bytes = service.limits.max_message_bytes
+        self._cors_origins = service.cors_origins
         self._rest = HandleBackend(by_model, guard, decode=True)
         # Deployment names by model id, as build.py gives them.
         self._deployments = {model: f"model_{number}" for number, model in enumerate(by_model)}

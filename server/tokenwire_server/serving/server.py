@@ -168,7 +168,9 @@ class LLMServer(EngineReplica, wire.RpcMethods):
             self._service, serve.get_deployment_handle(replicas.deployment, replicas.app_name)
         )
         self.rpc_backend = self._backend
-        self.max_message_bytes = load_config(config).limits.max_message_bytes
+        service_config = load_config(config)
+        self.max_message_bytes = service_config.limits.max_message_bytes
+        self._cors_origins = service_config.cors_origins
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """The REST shim over the service of this replica. Serve calls it after the constructor."""
