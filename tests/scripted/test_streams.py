@@ -138,30 +138,6 @@ async def test_the_stream_interval_reaches_the_engine(stage: Stage) -> None:
     assert len(parts) <= 6
 
 
-async def test_streams_change_their_interval_and_lose_no_token(stage: Stage) -> None:
-    """Load comes while streams run: they carry more tokens at once from then on, each token once."""
-    text = "".join(chr(65 + i % 26) for i in range(600))
-    say(stage, text, step_s=0.002)
-    request = generate_request(output={"return_token_ids": True})
-
-    async def read() -> tuple[str, list[int], int]:
-        parts, ids, count = [], [], 0
-        async for event in stage.engine.generate(request, CallContext()):
-            if event.HasField("delta"):
-                parts.append(event.delta.text)
-                ids.extend(event.delta.token_ids)
-                count += 1
-            elif event.HasField("end"):
-                assert event.end.usage.output_token_count == 601
-        return "".join(parts), ids[:600], count
-
-    answers = await asyncio.gather(*(read() for _ in range(48)))
-    assert {answer[0] for answer in answers} == {text}
-    assert {tuple(answer[1]) for answer in answers} == {tuple(text.encode())}
-    assert stage.engine._pace.interval > 1
-    assert min(answer[2] for answer in answers) < 500
-
-
 async def test_closing_a_stream_aborts_it_in_the_core(stage: Stage) -> None:
     say(stage, "x" * 50, step_s=0.01)
     events = stage.engine.generate(generate_request(), CallContext(request_id="closed.early"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import fields
 from difflib import get_close_matches
@@ -27,7 +26,6 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 from tokenwire.admin.v1 import admin_pb2
 from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, sampling_pb2, tokenization_pb2
 from tokenwire_server.backend import CallContext
-from tokenwire_server.engine.pace import Pace
 from tokenwire_server.engine.protocol import EngineLimits
 from tokenwire_server.engine.vllm_chat import ChatRules, ChatTurn, ChatWriter, chat_params, conversation
 from tokenwire_server.engine.vllm_params import (
@@ -63,8 +61,8 @@ class _LastStats(StatLoggerBase):  # type: ignore[misc]  # vLLM is not typed her
     waiting = 0
     kv_cache_usage = 0.0
 
-    def __init__(self, on_tokens: Callable[[int], None]) -> None:
-        self._on_tokens = on_tokens
+    def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
+        """As vLLM makes its loggers."""
 
     def record(
         self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0
@@ -74,8 +72,6 @@ class _LastStats(StatLoggerBase):  # type: ignore[misc]  # vLLM is not typed her
             self.running = scheduler_stats.num_running_reqs
             self.waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
             self.kv_cache_usage = scheduler_stats.kv_cache_usage
-        if iteration_stats is not None:
-            self._on_tokens(iteration_stats.num_generation_tokens)
 
     def log_engine_initialized(self) -> None:
         """Nothing to log: the CLI shows start-up."""
@@ -101,8 +97,6 @@ class VLLMEngine:
         self._limits: EngineLimits | None = None
         self._defaults: Mapping[str, Any] = {}
         self._stats: list[_LastStats] = []
-        self._pace = Pace()
-        self._own_interval: set[str] = set()  # engine ids of requests that have set theirs
         # Engine ids of running requests by the caller's request id: what CancelRequests looks up.
         self._running: dict[str, str] = {}
 
@@ -164,23 +158,8 @@ class VLLMEngine:
             raise StartError(f"engine_kwargs: {_one_line(error)}") from error
 
     def _stat_logger(self, vllm_config: Any, engine_index: int = 0) -> _LastStats:
-        self._stats.append(_LastStats(self._count))
+        self._stats.append(_LastStats(vllm_config, engine_index))
         return self._stats[-1]
-
-    def _count(self, tokens: int) -> None:
-        """Counts the tokens of a step; when it gets busier, streams that run go over to the new interval at once.
-
-        Not when it gets calmer: vLLM would lose the tokens that a stream holds back just then.
-        """
-        if not self._pace.count(tokens, time.monotonic()) or self._client is None or self._pace.interval == 1:
-            return
-        for state in self._client.output_processor.request_states.values():
-            if state.external_req_id in self._own_interval or state.detokenizer is None:
-                continue
-            if state.stream_interval == 1:
-                # With an interval vLLM sends what follows this mark, which it does not keep without one.
-                state.sent_tokens_offset = state.detokenizer.num_output_tokens()
-            state.stream_interval = self._pace.interval
 
     async def _learn(self, client: AsyncLLM) -> None:
         config = client.model_config
@@ -310,14 +289,11 @@ class VLLMEngine:
             stream=stream,
             structured=turn.structured,
             overrides=turn.knobs,
-            interval=self._pace.interval,
         )
         if request.cache_salt:
             prompt["cache_salt"] = request.cache_salt
         engine_id = f"{call.request_id}-{secrets.token_hex(4)}"
         self._running[call.request_id] = engine_id
-        if request.output.HasField("stream_interval"):
-            self._own_interval.add(engine_id)
         finished = False
         try:
             outputs = engine.generate(
@@ -343,7 +319,6 @@ class VLLMEngine:
             raise self._translated(error, call, _grammar_field(request)) from error
         finally:
             self._running.pop(call.request_id, None)
-            self._own_interval.discard(engine_id)
             if not finished:
                 # Unconditional: vLLM 0.32 forgets a request that is cancelled while it is being added (vllm#57061).
                 # Shielded: a second cancel must not stop it.

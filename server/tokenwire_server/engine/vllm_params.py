@@ -68,7 +68,6 @@ def sampling_params(
     max_tokens: int,
     stream: bool,
     structured: StructuredOutputsParams | None = None,
-    interval: int = 1,
     overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> SamplingParams:
     """Builds vLLM's SamplingParams.
@@ -80,7 +79,6 @@ def sampling_params(
         max_tokens: Tokens to generate at most, at least 1; what the context leaves where the request sets none.
         stream: False asks for each output whole.
         structured: What the outputs must conform to.
-        interval: `stream_interval` of a request that sets none.
         overrides: SamplingParams that hold whatever the request says, such as a parser's need of special tokens.
     """
     knobs: dict[str, Any] = dict(defaults)
@@ -98,7 +96,7 @@ def sampling_params(
         prompt_logprobs=output.prompt_logprobs if output.HasField("prompt_logprobs") else None,
         detokenize=not output.HasField("return_text") or output.return_text,
         output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
-        stream_interval=(output.stream_interval or interval) if stream else None,
+        stream_interval=output.stream_interval if stream and output.HasField("stream_interval") else None,
         structured_outputs=structured,
         skip_clone=True,
         **{**knobs, **overrides},
