@@ -31,7 +31,7 @@ def build_app(args: ServiceConfig | dict[str, Any]) -> serve.Application:
     handles = {
         f"model_{number}": serve.deployment(EngineReplica)
         .options(**{**_deployment_options(config, llm), "name": f"model_{number}"})
-        .bind({**data, "topology": "direct", "llm_configs": [llm.model_dump(mode="json")]})
+        .bind({**data, "topology": "routed", "llm_configs": [llm.model_dump(mode="json")]})
         for number, llm in enumerate(config.llm_configs)
     }
     return serve.deployment(Router).options(**_router_options(config)).bind(data, digests, **handles)

@@ -38,14 +38,18 @@ def connect(address: str | None, run_dir: Path, *, verbose: bool) -> None:
     quiet = {"log_to_driver": verbose, "logging_level": logging.INFO if verbose else logging.ERROR}
     if address is None:
         cpus = max(4, os.cpu_count() or 1)  # a replica and Serve's actors must fit a machine of two cores
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            include_dashboard=False,
-            _temp_dir=str(run_dir / "r"),
-            _node_ip_address="127.0.0.1",
-            **quiet,
-        )
+        try:
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                include_dashboard=False,
+                _temp_dir=str(run_dir / "r"),
+                _node_ip_address="127.0.0.1",
+                **quiet,
+            )
+        # Ray raises plain Exception when its own processes are too slow.
+        except Exception as error:
+            raise StartError("Ray did not start in time on this machine; is it busy? Try again") from error
         return
     try:
         ray.init(address=address, **quiet)

@@ -212,6 +212,12 @@ class Router(wire.RpcMethods):
         self._rest = HandleBackend(by_model, guard, decode=True)
         # Deployment names by model id, as build.py gives them.
         self._deployments = {model: f"model_{number}" for number, model in enumerate(by_model)}
+        # A model that sleeps wakes for its first request, so it counts as running.
+        self._sleepers = {
+            llm.model_loading_config.model_id
+            for llm in service.llm_configs
+            if llm.deployment_config.autoscaling_config and llm.deployment_config.autoscaling_config.min_replicas == 0
+        }
         self._running: set[str] = set()
         self._watching = asyncio.create_task(self._watch())
 
@@ -229,7 +235,7 @@ class Router(wire.RpcMethods):
     def _look(self) -> set[str]:
         app = serve.status().applications[serve.get_replica_context().app_name]
         states = {name: deployment.replica_states.get("RUNNING", 0) for name, deployment in app.deployments.items()}
-        return {model for model, name in self._deployments.items() if states.get(name, 0) > 0}
+        return self._sleepers | {model for model, name in self._deployments.items() if states.get(name, 0) > 0}
 
     async def _ready(self) -> bool:
         return self._running == set(self._deployments)
