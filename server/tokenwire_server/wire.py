@@ -24,6 +24,7 @@ from tokenwire_server.backend import Backend, CallContext, contract_services, ne
 from tokenwire_server.errors import StatusError
 
 __all__ = [
+    "Ready",
     "RpcMethods",
     "add_AdminServiceServicer_to_server",
     "add_ChatServiceServicer_to_server",
@@ -56,7 +57,7 @@ class ServerContext(Protocol):
         """Metadata from the client."""
 
 
-class _Ready:
+class Ready:
     """Response bytes that are ready: Serve calls `SerializeToString` on whatever a handler gives it."""
 
     __slots__ = ("data",)
@@ -69,7 +70,7 @@ class _Ready:
         return self.data
 
 
-_NOTHING = _Ready(b"")
+_NOTHING = Ready(b"")
 """Answer of a unary handler that failed: the status goes in the trailers, the message is not read."""
 
 

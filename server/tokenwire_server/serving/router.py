@@ -34,19 +34,6 @@ _STATE_PERIOD_S = 1.0
 """How often the Router asks the controller which models have a replica."""
 
 
-class _Ready:
-    """An event that is bytes already: gRPC only asks for them."""
-
-    __slots__ = ("_data",)
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
-        """The bytes."""
-        return self._data
-
-
 class HandleBackend:
     """A Backend over the handles of engine deployments.
 
@@ -100,7 +87,7 @@ class HandleBackend:
                 async with aclosing(_frames(handle.remote(method, data, context_of(call)))) as frames:
                     async for frame in frames:
                         event = message_of(frame)
-                        yield answer.FromString(event) if self._decode else cast(Message, _Ready(event))
+                        yield answer.FromString(event) if self._decode else cast(Message, wire.Ready(event))
                         sent = True
                 return
             except StatusError:
