@@ -43,6 +43,7 @@ def serve(args: argparse.Namespace) -> int:
             screen.ready(args, config)
             ending.asked.wait()
             screen.line("stopping: open streams may finish (Ctrl-C again to end at once)")
+        screen.line("stopped")
     except (ConfigError, StartError) as error:
         for line in str(error).splitlines():
             print(f"tokenwire: {line}", file=sys.stderr)

@@ -184,6 +184,13 @@ class StatusError(Exception):
         return cls.of("FEATURE_UNSUPPORTED", f"{field}: {message}", bad, metadata={"field": field})
 
     @classmethod
+    def too_long(cls, field: str, message: str, metadata: Mapping[str, str]) -> StatusError:
+        """CONTEXT_LENGTH_EXCEEDED, naming the prompt's field; the metadata has the numbers."""
+        bad = error_details_pb2.BadRequest()
+        bad.field_violations.add(field=field, description="is too long for the model", reason="TOO_LONG")
+        return cls.of("CONTEXT_LENGTH_EXCEEDED", message, bad, metadata={**metadata, "field": field})
+
+    @classmethod
     def internal(cls, request_id: str) -> StatusError:
         """INTERNAL: says nothing but the request id, under which the log has the rest."""
         info = error_details_pb2.RequestInfo(request_id=request_id)

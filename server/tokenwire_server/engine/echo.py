@@ -145,7 +145,8 @@ class EchoEngine:
                 f"This model's maximum context length is {limit} tokens. However, you requested {len(words)} in the "
                 f"prompt and {asked} for the output."
             )
-            raise StatusError.of("CONTEXT_LENGTH_EXCEEDED", text, metadata={"maxModelLen": str(limit)})
+            field = "messages" if isinstance(request, chat_pb2.ChatRequest) else "text"
+            raise StatusError.too_long(field, text, {"maxModelLen": str(limit)})
         sampling, output = request.sampling, request.output
         fault = _FAULT.search(text)
         count = min(

@@ -224,7 +224,7 @@ class VLLMEngine:
             if request.WhichOneof("prompt") == "text"
             else {"prompt_token_ids": list(request.token_ids.ids)}
         )
-        (prompt,) = await self._rendered(self._engine.renderer.render_cmpl_async([raw], params), "prompt")
+        (prompt,) = await self._rendered(self._engine.renderer.render_cmpl_async([raw], params), _prompt_field(request))
         writer = EventWriter(
             generation_pb2.StreamGenerateResponse, echo=self._echo(request, prompt), **self._writing(request, call)
         )
@@ -285,7 +285,7 @@ class VLLMEngine:
             request.sampling,
             request.output,
             defaults=self._defaults,
-            max_tokens=self._max_tokens(request.sampling, len(prompt_ids)),
+            max_tokens=self._max_tokens(request.sampling, len(prompt_ids), _prompt_field(request)),
             stream=stream,
             structured=turn.structured,
             overrides=turn.knobs,
@@ -324,13 +324,13 @@ class VLLMEngine:
                 # Shielded: a second cancel must not stop it.
                 await asyncio.shield(engine.abort(engine_id))
 
-    def _max_tokens(self, sampling: sampling_pb2.SamplingParams, prompt_tokens: int) -> int:
+    def _max_tokens(self, sampling: sampling_pb2.SamplingParams, prompt_tokens: int, field: str) -> int:
         room = self.limits.max_model_len - prompt_tokens
         asked = sampling.max_tokens if sampling.HasField("max_tokens") else 1
         if prompt_tokens == 0:
-            raise StatusError.field("prompt", "must be at least one token", "EMPTY")
+            raise StatusError.field(field, "must be at least one token", "EMPTY")
         if asked > room:
-            raise _too_long(self.limits.max_model_len, prompt_tokens, asked)
+            raise _too_long(self.limits.max_model_len, prompt_tokens, asked, field)
         if sampling.HasField("max_tokens"):
             return asked
         return min(room, int(self._defaults.get("max_tokens", room)))
@@ -366,7 +366,7 @@ class VLLMEngine:
         except VLLMValidationError as error:
             if error.parameter in ("input_tokens", "input_text"):
                 size = error.value if error.parameter == "input_tokens" else None
-                raise _too_long(self.limits.max_model_len, size, 1) from error
+                raise _too_long(self.limits.max_model_len, size, 1, field) from error
             raise StatusError.field(_field_of(error.parameter) or field, "is not accepted by the model") from error
         except (VLLMClientError, ValueError, TypeError) as error:
             _log.info("the chat template refused a conversation: %s", type(error).__name__)
@@ -519,7 +519,12 @@ def _field_of(parameter: str | None) -> str:
     return parameter if parameter.isidentifier() else ""
 
 
-def _too_long(limit: int, prompt_tokens: int | None, output_tokens: int) -> StatusError:
+def _prompt_field(request: _Inference) -> str:
+    """Path of the field that is the prompt."""
+    return "messages" if isinstance(request, chat_pb2.ChatRequest) else request.WhichOneof("prompt") or "prompt"
+
+
+def _too_long(limit: int, prompt_tokens: int | None, output_tokens: int, field: str) -> StatusError:
     asked = f"{prompt_tokens} in the prompt" if prompt_tokens is not None else "more in the prompt alone"
     text = (
         f"This model's maximum context length is {limit} tokens. However, you requested {asked} "
@@ -528,7 +533,7 @@ def _too_long(limit: int, prompt_tokens: int | None, output_tokens: int) -> Stat
     metadata = {"maxModelLen": str(limit), "outputTokens": str(output_tokens)}
     if prompt_tokens is not None:
         metadata["promptTokens"] = str(prompt_tokens)
-    return StatusError.of("CONTEXT_LENGTH_EXCEEDED", text, metadata=metadata)
+    return StatusError.too_long(field, text, metadata)
 
 
 def _one_line(error: BaseException) -> str:
