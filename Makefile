@@ -6,6 +6,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 PROTO_READY := .venv-proto/.ready
+CLIENTS_READY := .venv-clients/.ready
 # vLLM's build for the machine: cpu or gpu.
 EXTRA ?= cpu
 READY := $(VENV)/.ready-$(EXTRA)
@@ -28,6 +29,12 @@ $(PROTO_READY): tools/constraints-proto.txt
 	@.venv-proto/bin/python -m pip install --quiet -r tools/constraints-proto.txt
 	@touch $@
 
+$(CLIENTS_READY): tools/constraints-floor.txt
+	@echo "setup: .venv-clients, the client's oldest dependencies"
+	@$(PYTHON) -m venv .venv-clients
+	@.venv-clients/bin/python -m pip install --quiet -r tools/constraints-floor.txt
+	@touch $@
+
 serve: $(READY)  ## serve the embedded model, or what ARGS say (ARGS="models.yaml --http-port 8080")
 	@$(BIN)/tokenwire serve $(ARGS)
 
@@ -37,7 +44,7 @@ demo: $(READY)  ## start, ask in four ways, print the answers, stop
 test: check  ## check, unit tests, and the real engine behind Ray Serve (about 5 minutes)
 	@$(BIN)/python -m pytest --ignore tests/fuzz --ignore tests/cluster $(ARGS)
 
-check: $(READY) $(PROTO_READY)  ## lint, types, import order, contract, generated code (under a minute)
+check: $(READY) $(PROTO_READY) $(CLIENTS_READY)  ## lint, types, import order, contract, generated code (under a minute)
 	@echo "check: ruff"        && $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@echo "check: mypy"        && $(BIN)/mypy --no-error-summary
 	@echo "check: import order" && $(BIN)/lint-imports --no-cache > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
@@ -45,6 +52,7 @@ check: $(READY) $(PROTO_READY)  ## lint, types, import order, contract, generate
 	@echo "check: buf format"  && $(BIN)/buf format --exit-code --diff --path protos/tokenwire
 	@echo "check: buf breaking" && $(BIN)/buf build --as-file-descriptor-set -o - | $(BIN)/buf breaking - --against protos/baseline.binpb --config buf.yaml
 	@echo "check: generated code" && PATH="$(CURDIR)/.venv-proto/bin:$$PATH" python protos/generate.py --check
+	@echo "check: client at its floors" && PYTHONPATH=clients/python .venv-clients/bin/python -W error tests/floor/client_at_its_floors.py
 
 cluster: $(READY)  ## several models, replicas that die, roll-outs, on clusters of their own (5 minutes)
 	@$(BIN)/python -m pytest tests/cluster $(ARGS)
@@ -67,4 +75,4 @@ fuzz: $(READY)  ## 10,000 random requests against the real service (4 minutes)
 	@$(BIN)/python -m pytest tests/fuzz -s $(ARGS)
 
 clean:  ## remove the environments (not the cached models)
-	@rm -rf .venv .venv-proto .mypy_cache .ruff_cache .pytest_cache
+	@rm -rf .venv .venv-proto .venv-clients .mypy_cache .ruff_cache .pytest_cache

@@ -299,3 +299,21 @@ async def test_forced_calls_work_without_a_parser(stage: Stage, stream: bool, st
     request = chat_request(tools=[TOOL, OTHER], tool_choice={"function": "f"})
     response = await collect_chat(stage.engine.chat(request, CallContext(), stream=stream))
     assert [(call.name, call.arguments) for call in response.choices[0].tool_calls] == [("f", '{"a": 1}')]
+
+
+async def test_a_reasoning_budget_and_the_switches_reach_vllm(stages: StageMaker) -> None:
+    stage = await stages(("<think>", "</think>"), reasoning_parser="qwen3")
+    say(stage, "<think>a</think>b")
+    request = chat_request(reasoning={"max_tokens": 5, "effort": "EFFORT_LOW", "enabled": True})
+    response = await collect_chat(stage.engine.chat(request, CallContext()))
+    assert (response.choices[0].reasoning, response.choices[0].content) == ("a", "b")
+    assert stage.requests[-1].sampling_params.thinking_token_budget == 5
+
+
+async def test_priority_and_cache_salt_reach_vllm(stage: Stage) -> None:
+    say(stage, "a")
+    request = generate_request()
+    request.priority, request.cache_salt = 7, "tenant"
+    await collect_generate(stage.engine.generate(request, CallContext()))
+    assert stage.requests[-1].priority == 7
+    assert stage.requests[-1].cache_salt == "tenant"
