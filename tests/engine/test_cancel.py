@@ -19,7 +19,7 @@ from tokenwire.v1 import chat_pb2, chat_pb2_grpc, sampling_pb2
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 STREAMS = 200
-SPREAD_S = 5.0
+SPREAD_S = 4.0
 """Streams end at a random moment of this time: the first before any token, many while queued, others mid-stream."""
 WITHIN_S = 2.0
 
