@@ -284,7 +284,7 @@ def default_config() -> ServiceConfig:
             "enforce_eager": True,
             "max_model_len": 4096,
             "max_num_seqs": 64,
-            # A cancel takes effect between two steps: with vLLM's 4096 a step takes 4 s on two cores, and more when they are busy.
+            # A cancel takes effect between two steps: with vLLM's 4096 one takes 4 s on two cores.
             "max_num_batched_tokens": 512,
             # The model's authors' advice. At vLLM's own 1.0 a model this small wanders.
             "override_generation_config": {"temperature": 0.2, "top_p": 0.9},
