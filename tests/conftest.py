@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ from tokenwire_server.service import Service
 from tokenwire_server.validation import Validator
 
 MAX_MESSAGE_BYTES = 1 << 20
+
+# A shell starts a background job with ctrl-c ignored, and what a test starts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass
