@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from tokenwire_server.errors import StartError
 __all__ = ["serve"]
 
 _POLL_S = 0.1
+_KILL_S = 5.0
+"""How long a killed process may take to be gone."""
 
 
 class _StoppedError(Exception):
@@ -105,7 +107,7 @@ class _Ending:
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.run_dir: Path | None = None
-        self._mine: list[psutil.Process] = []
+        self._mine: set[psutil.Process] = set()
 
     def listen(self) -> None:
         """Takes the signals.
@@ -118,12 +120,10 @@ class _Ending:
 
     def _handle(self, _number: int, _frame: Any) -> None:
         if not self.asked.is_set():
-            self._mine = _descendants()  # while all are still below this process
+            self.note_processes()
             self.asked.set()
             return
-        for process in {*self._mine, *_descendants()}:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        _kill(self._mine)
         if self.run_dir is not None:
             shutil.rmtree(self.run_dir, ignore_errors=True)
         os._exit(130)
@@ -140,18 +140,19 @@ class _Ending:
 
     def clean_up(self) -> None:
         """Ends what is left of processes that were ours, by their pids, and removes the run's files."""
-        alive = {*self._mine, *_descendants()}
-        for how, seconds in (("wait", 2), ("terminate", 5), ("kill", 2)):
+        alive = _with_descendants(self._mine)
+        for how, seconds in (("wait", 2), ("terminate", 5)):
             for process in alive if how != "wait" else ():
                 with suppress(psutil.NoSuchProcess):
-                    getattr(process, how)()
+                    process.terminate()
             alive = {one for one in psutil.wait_procs(alive, timeout=seconds)[1] if not _is_zombie(one)}
+        _kill(alive)
         if self.run_dir is not None:
             shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def note_processes(self) -> None:
         """Remembers the processes below this one, before those in between end."""
-        self._mine = list({*self._mine, *_descendants()})
+        self._mine = _with_descendants(self._mine)
 
 
 def _is_zombie(process: psutil.Process) -> bool:
@@ -162,8 +163,33 @@ def _is_zombie(process: psutil.Process) -> bool:
         return True
 
 
-def _descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+def _with_descendants(processes: Iterable[psutil.Process]) -> set[psutil.Process]:
+    """`processes`, and all below them and below this one."""
+    found = set(processes)
+    for process in (psutil.Process(), *processes):
+        with suppress(psutil.NoSuchProcess):
+            found.update(process.children(recursive=True))
+    return found
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    """Ends `processes` and all below them and below this one, and waits for it.
+
+    They are stopped first: a Raylet starts a new worker in the place of one that ended.
+    """
+    stopped: set[psutil.Process] = set()
+    found = set(processes)
+    while running := (found := _with_descendants(found)) - stopped:
+        for process in running:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+        stopped |= running
+    for process in stopped:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    deadline = time.monotonic() + _KILL_S
+    while time.monotonic() < deadline and not all(map(_is_zombie, stopped)):
+        time.sleep(_POLL_S)
 
 
 def _configured(args: argparse.Namespace, screen: _Screen) -> ServiceConfig:

@@ -533,3 +533,21 @@ def test_a_second_signal_does_not_wait_for_streams(echo: Callable[[], Running]) 
     assert (done.code, done.err) == (130, "")
     assert service.tokenwire.processes() == []
     assert service.tokenwire.files() == []
+
+
+def test_killing_leaves_nothing_where_a_process_replaces_its_ended_children() -> None:
+    program = """
+import subprocess, sys, time, psutil
+from tokenwire_server import cli_serve
+replaces = [subprocess.Popen(["bash", "-c", "while :; do sleep 1000 & wait; done"]) for _ in range(4)]
+while len(psutil.Process().children(recursive=True)) < 8:
+    time.sleep(0.01)
+children = [one for parent in replaces for one in psutil.Process(parent.pid).children()]
+cli_serve._kill(children)
+print(sorted(one.pid for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "1000"]))
+print([one.poll() for one in replaces])
+"""
+    before = [one.pid for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "1000"]]
+    assert before == []
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("[]\n[-9, -9, -9, -9]\n", "")

@@ -16,6 +16,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.envs import enable_envs_cache
 from vllm.exceptions import GracefulHTTPError as VLLMOverloadError
 from vllm.exceptions import VLLMClientError, VLLMError, VLLMValidationError
+from vllm.platforms import current_platform
 from vllm.pooling_params import PoolingParams
 from vllm.renderers import ChatParams, TokenizeParams
 from vllm.sampling_params import SamplingParams
@@ -44,6 +45,8 @@ __all__ = ["VLLMEngine"]
 _log = logging.getLogger(__name__)
 
 _Inference = chat_pb2.ChatRequest | generation_pb2.GenerateRequest
+
+_CPU_WORKER = "tokenwire_server.engine.vllm_cpu_worker.SeedSafeCPUWorker"
 
 _UNSUPPORTED = frozenset({"adapter", "messages.content.image", "messages.content.audio", "messages.content.file"})
 
@@ -152,6 +155,8 @@ class VLLMEngine:
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise StartError(f"engine_kwargs.{name} is not an argument of vLLM {vllm.__version__}{hint}")
         kwargs = {"served_model_name": [self._model.id], **self._kwargs, "model": self._source}
+        if current_platform.is_cpu():
+            kwargs.setdefault("worker_cls", _CPU_WORKER)
         try:
             return AsyncEngineArgs(**kwargs)
         except (TypeError, ValueError, VLLMError) as error:
