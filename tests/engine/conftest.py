@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -10,15 +11,28 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
 import psutil
 import pytest
 
+from tokenwire_server.embedded import provide
+
 BIN = Path(sys.executable).parent
 
 MODEL = "smollm2-135m"
+
+PROMPTS = (
+    "What is the capital of France?",
+    "Write one sentence about the sea.",
+    "List three colours – e.g. 'grün', 赤, 🔵.",
+)
+"""What the service and vLLM by itself are both asked, greedily."""
+
+MAX_TOKENS = 24
+"""How much they answer."""
 
 
 @dataclass
@@ -38,6 +52,32 @@ class RealService:
     @property
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.http_port}"
+
+
+class OfflineChat:
+    """`vllm.LLM(...).chat` in a process of its own, which starts at once and is waited for at the first need."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        program = Path(__file__).with_name("offline_chat.py")
+        folder = provide("embedded:smollm2-135m-instruct", print)
+        self._process = subprocess.Popen(
+            [sys.executable, program, folder, str(MAX_TOKENS), *PROMPTS],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def answers(self) -> dict[str, Any]:
+        """Text, token ids and prompt ids, by prompt."""
+        out, err = self._process.communicate(timeout=150)
+        assert self._process.returncode == 0, err[-3000:]
+        return dict(zip(PROMPTS, json.loads(out.splitlines()[-1]), strict=True))
+
+    def end(self) -> None:
+        """Whether or not it was waited for."""
+        self._process.kill()
+        self._process.communicate()
 
 
 def free_port() -> int:
@@ -94,3 +134,10 @@ async def service(running: _Ports) -> AsyncIterator[RealService]:
 def offline_environment() -> dict[str, str]:
     """Environment of a vLLM without a server beside ours."""
     return {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="package")
+def offline_chat(offline_environment: dict[str, str]) -> Iterator[OfflineChat]:
+    process = OfflineChat(offline_environment)
+    yield process
+    process.end()

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.engine.conftest import OfflineChat
 from tokenwire.v1 import (
     chat_pb2,
     chat_pb2_grpc,
@@ -31,7 +32,10 @@ MODEL = "all-minilm-l6-v2"
 
 
 @pytest.fixture(scope="module")
-async def embedder(offline_environment: dict[str, str]) -> AsyncIterator[grpc.aio.Channel]:
+async def embedder(
+    offline_environment: dict[str, str],
+    offline_chat: OfflineChat,  # needed later: two engines that load at once take less time than one after the other
+) -> AsyncIterator[grpc.aio.Channel]:
     folder = provide(f"embedded:{MODEL}", print)
     kwargs = '{"runner": "pooling", "dtype": "float32", "enforce_eager": true}'
     program = Path(__file__).with_name("plain_engine.py")

@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.conftest import MODEL, RealService
+from tests.engine.conftest import MAX_TOKENS, MODEL, PROMPTS, OfflineChat, RealService
 from tokenwire.v1 import chat_pb2, chat_pb2_grpc, generation_pb2, generation_pb2_grpc, sampling_pb2
-from tokenwire_server.embedded import provide
 
 pytestmark = pytest.mark.engine
 
-PROMPTS = (
-    "What is the capital of France?",
-    "Write one sentence about the sea.",
-    "List three colours – e.g. 'grün', 赤, 🔵.",
-)
-MAX_TOKENS = 24
 SAMPLING = sampling_pb2.SamplingParams(temperature=0, max_tokens=MAX_TOKENS)
 OUTPUT = sampling_pb2.OutputOptions(return_token_ids=True)
 
 
 @pytest.fixture(scope="module")
-def reference(service: RealService, offline_environment: dict[str, str]) -> dict[str, Any]:
+def reference(service: RealService, offline_chat: OfflineChat) -> dict[str, Any]:
     """vllm.LLM(...).chat in a process of its own."""
-    folder = provide("embedded:smollm2-135m-instruct", print)
-    program = Path(__file__).with_name("offline_chat.py")
-    done = subprocess.run(
-        [sys.executable, program, folder, str(MAX_TOKENS), *PROMPTS],
-        env=offline_environment,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(zip(PROMPTS, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    return offline_chat.answers()
 
 
 def chat_request(prompt: str) -> chat_pb2.ChatRequest:

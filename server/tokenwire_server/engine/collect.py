@@ -64,7 +64,7 @@ async def _collect(
     output_type: Callable[..., _Output],
     texts: Sequence[str],
 ) -> list[_Output]:
-    """Fills in the response's head and tail; returns its outputs by index. `texts`: the fields that deltas append to."""
+    """Fills in the head and tail; returns its outputs by index. `texts`: the fields that deltas append to."""
     outputs: dict[int, _Output] = {}
     pieces: dict[tuple[int, str], list[str]] = defaultdict(list)  # joined once: appending to a field copies it whole
     arguments: dict[tuple[int, int], list[str]] = defaultdict(list)
