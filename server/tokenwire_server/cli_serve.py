@@ -213,7 +213,7 @@ def _configured(args: argparse.Namespace, screen: _Screen) -> ServiceConfig:
         loading = llm.model_loading_config
         if loading.source.startswith("embedded:"):
             loading.model_source = str(provide(loading.source, lambda text: screen.line(f"  {text}")))
-    if engines and not args.address and not _has_gpu():
+    if not args.address and not _has_gpu() and any(llm.llm_engine != "echo" for llm in config.llm_configs):
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         preflight.check_memory(engines, os.environ)
     return config

@@ -149,10 +149,12 @@ class LLMConfig(_Strict):
 
     model_loading_config: ModelLoadingConfig
     """Which model."""
-    llm_engine: Literal["vLLM", "echo"] = "vLLM"
-    """What runs it. `echo` needs no model: it answers with the prompt, for tests of what is around it."""
+    llm_engine: Literal["vLLM", "echo", "scripted"] = "vLLM"
+    """What runs it. `echo` needs no model: it answers with the prompt, for tests of what is around it. `scripted` is
+    vLLM with a script in place of the model, for benchmarks of what serving costs."""
     engine_kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Arguments of vLLM's `AsyncEngineArgs`, by their own names; for `echo` those of EchoEngine."""
+    """Arguments of vLLM's `AsyncEngineArgs`, by their own names; for `echo` those of EchoEngine, for `scripted` also
+    those of RepeatingEngine."""
     deployment_config: DeploymentConfig = DeploymentConfig()
     """How it is deployed."""
     accelerator_type: str | None = None

@@ -40,7 +40,7 @@ def check_engine_installed(llm: LLMConfig) -> None:
     Raises:
         StartError: It is not installed.
     """
-    if llm.llm_engine == "vLLM" and importlib.util.find_spec("vllm") is None:
+    if llm.llm_engine != "echo" and importlib.util.find_spec("vllm") is None:
         raise StartError(
             "vllm is not installed: pip install 'tokenwire[cpu]', or 'tokenwire[gpu]' on a machine with a GPU "
             "(or set llm_engine: echo to try everything else)"

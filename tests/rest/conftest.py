@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import openai
 import pytest
-import uvicorn
 from tests.rest.fake_backend import FakeBackend
+from tests.rest.http_server import http_server
 
 from tokenwire_server.rest import create_app
 
@@ -47,16 +46,8 @@ async def port(shared_backend: FakeBackend, readiness: Readiness) -> AsyncIterat
         keep_alive_s=KEEP_ALIVE_S,
         cors_origins=[ORIGIN],
     )
-    config = uvicorn.Config(app, lifespan="off", ws="none", log_level="critical")
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    # asyncio turns Nagle's algorithm off only where the protocol is named; else every reply waits 40 ms.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
-    await server.startup(sockets=[listener])
-    yield listener.getsockname()[1]
-    await server.shutdown(sockets=[listener])
+    async with http_server(app) as port:
+        yield port
 
 
 @pytest.fixture

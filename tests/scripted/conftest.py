@@ -40,14 +40,14 @@ async def stages(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stag
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from tokenwire_server.engine.vllm_scripted import ScriptedEngine, write_model_folder
+        from tokenwire_server.engine.vllm_scripted import CHAT_TEMPLATE, ScriptedEngine, write_model_folder
 
     made: dict[Any, Stage] = {}
 
-    async def make(special: tuple[str, ...] = (), **engine_kwargs: Any) -> Stage:
-        key = (special, tuple(sorted(engine_kwargs.items())))
+    async def make(special: tuple[str, ...] = (), template: str = CHAT_TEMPLATE, **engine_kwargs: Any) -> Stage:
+        key = (special, template, tuple(sorted(engine_kwargs.items())))
         if key not in made:
-            folder: Path = write_model_folder(tmp_path_factory.mktemp("model"), special)
+            folder: Path = write_model_folder(tmp_path_factory.mktemp("model"), special, template=template)
             stage = Stage(None)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -165,6 +165,8 @@ class ChatTurn:
     forced: bool = False
     """Whether a call is forced. Its arguments then stream as the model writes them, and are read so when unary too:
     vLLM's other way writes them anew, and the two would differ in white space."""
+    named: str = ""
+    """The one function that is forced by name."""
     has_tools: bool = False
     """Whether there is a tool that may be called."""
     whole_calls: bool = False
@@ -265,7 +267,11 @@ class ChatRules:
     ) -> ChatTurn:
         single = request.HasField("parallel_tool_calls") and not request.parallel_tool_calls
         hide = request.reasoning.HasField("include") and not request.reasoning.include
+        forced = choice not in ("auto", "none")
         tools = params.chat_template_kwargs.get("tools")
+        if tools and forced:
+            # Unless told so, vLLM leaves arguments free where the family's syntax makes the grammar.
+            tools = [{**tool, "function": {"strict": True, **tool["function"]}} for tool in tools]
         try:
             openai = ChatCompletionRequest(
                 messages=conversation(request),
@@ -303,7 +309,8 @@ class ChatRules:
             structured=structured,
             knobs=knobs,
             tokenizer=self._tokenizer,
-            forced=choice not in ("auto", "none"),
+            forced=forced,
+            named=request.tool_choice.function,
             has_tools=bool(tools) and choice != "none",
             whole_calls=choice == "auto" and self._whole_calls,
             single_call=single,
@@ -315,6 +322,11 @@ class ChatRules:
 def _call_id(made: str) -> str:
     """VLLM's own ids begin with `chatcmpl-tool-`, OpenAI's with `call_`; ids of a model's syntax stay as they are."""
     return made.replace("chatcmpl-tool-", "call_", 1)
+
+
+def _before_call(text: str) -> str:
+    """Text that a call follows: the line breaks between them belong to the call's syntax, a space does not."""
+    return text.rstrip("\r\n")
 
 
 class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
@@ -331,6 +343,7 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
         self._held: dict[int, str] = {}
         self._ids: dict[int, list[int]] = {}
         self._called: set[int] = set()
+        self._spoken: set[int] = set()
         self._prompt_ids: list[int] = []
 
     def write(self, out: RequestOutput) -> Iterator[chat_pb2.StreamChatResponse]:
@@ -369,6 +382,9 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
                 self._complete(index, delta)
         else:
             self._read_whole(part.text, list(part.token_ids), delta)
+        if self._turn.named and part.finish_reason == "length" and not delta.tool_calls and index not in self._called:
+            # Cut before the model's own syntax came to the name, which is known: a call with no arguments yet.
+            delta.tool_calls.add(index=0, id=_call_id(make_tool_call_id()), name=self._turn.named)
         if delta.tool_calls:
             self._called.add(index)
         if not self._turn.hide_reasoning:
@@ -420,7 +436,9 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
         for call in message.tool_calls or ():
             if self._turn.whole_calls or (self._turn.single_call and call.index > 0):
                 continue
-            self._held.pop(delta.index, None)
+            held = self._held.pop(delta.index, "")
+            if delta.index in self._spoken:
+                delta.content += _before_call(held)
             function = call.function
             name, arguments = (function.name or "", function.arguments or "") if function else ("", "")
             last = delta.tool_calls[-1] if delta.tool_calls else None
@@ -430,13 +448,15 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
                 delta.tool_calls.add(index=call.index, id=_call_id(call.id or ""), name=name, arguments=arguments)
 
     def _add_content(self, text: str, delta: chat_pb2.ChatDelta) -> None:
-        """Holds white space back where a call may follow: what stands between text and call belongs to the syntax."""
+        """Holds white space back where a call may follow, see `_before_call`."""
         if not self._turn.has_tools:
             delta.content += text
             return
         text = self._held.pop(delta.index, "") + text
         shown = text.rstrip()
         delta.content += shown
+        if shown:
+            self._spoken.add(delta.index)
         if len(shown) < len(text):
             self._held[delta.index] = text[len(shown) :]
 
@@ -451,12 +471,17 @@ class ChatWriter(EventWriter[chat_pb2.StreamChatResponse]):
         held = self._held.pop(index, "")
         if not called:
             delta.content += held
+        elif index in self._spoken:
+            delta.content += _before_call(held)
 
     def _read_whole(self, text: str, ids: list[int], delta: chat_pb2.ChatDelta) -> None:
         reasoning, content, calls = self._make_parser().parse(
             text, self._turn.openai, enable_auto_tools=True, model_output_token_ids=ids
         )
-        delta.content = (content or "").rstrip() if calls else content or ""
+        content = content or ""
+        if calls:
+            content = _before_call(content) if content.strip() else ""
+        delta.content = content
         delta.reasoning = reasoning or ""
         for number, call in enumerate(calls or ()):
             if self._turn.single_call and number > 0:

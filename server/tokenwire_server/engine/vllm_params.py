@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
+import xgrammar
 from vllm import SamplingParams
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from tokenwire.v1 import chat_pb2, generation_pb2, output_pb2, sampling_pb2
 from tokenwire_server.backend import CallContext
+from tokenwire_server.errors import StatusError
 
 __all__ = [
     "EngineRequestError",
@@ -104,12 +106,22 @@ def sampling_params(
 
 
 def structured_outputs(wanted: sampling_pb2.StructuredOutput) -> StructuredOutputsParams | None:
-    """VLLM's form of StructuredOutput; None where nothing is asked."""
+    """VLLM's form of StructuredOutput; None where nothing is asked.
+
+    Raises:
+        StatusError: INVALID_FIELD for a grammar in EBNF that is none.
+    """
     form = wanted.WhichOneof("form")
     if form is None:
         return None
     if form == "choice":
         return StructuredOutputsParams(choice=list(wanted.choice.choices))
+    if form == "grammar" and "::=" in wanted.grammar:
+        # vLLM passes what xgrammar refuses on to a back end that takes a rule without a body for an empty output.
+        try:
+            xgrammar.Grammar.from_ebnf(wanted.grammar)
+        except RuntimeError:
+            raise StatusError.field("structured_output.grammar", "cannot be compiled to a grammar") from None
     name = "json" if form == "json_schema" else form
     return StructuredOutputsParams(**{name: getattr(wanted, form)})
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +31,7 @@ from vllm.v1.metrics.stats import PrefillStats, SchedulerStats
 from tokenwire_server.engine.vllm_engine import VLLMEngine
 from tokenwire_server.engine.vllm_params import byte_alphabet
 
-__all__ = ["Script", "ScriptedCore", "ScriptedEngine", "write_model_folder"]
+__all__ = ["RepeatingEngine", "Script", "ScriptedCore", "ScriptedEngine", "write_model_folder"]
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
@@ -40,6 +42,9 @@ CHAT_TEMPLATE = (
 """A template that shows everything it is given."""
 
 EOS = "<|end|>"
+
+_MARKERS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+"""Added tokens of a RepeatingEngine: hermes' and qwen3's."""
 
 
 def write_model_folder(
@@ -254,3 +259,50 @@ class ScriptedEngine(VLLMEngine):
         """Token ids of a text, its markers one id each."""
         ids: list[int] = self._engine.get_tokenizer().encode(text, add_special_tokens=False)
         return ids
+
+
+class RepeatingEngine(ScriptedEngine):
+    """Says the last user message again, or the whole prompt where there is none: what runs as `llm_engine: scripted`.
+
+    With `ignore_eos` it goes on from the beginning until `max_tokens`. A grammar is not held to.
+
+    Args:
+        model_id: What requests name it by.
+        ttft_ms: Milliseconds to the first token.
+        step_ms: Milliseconds between steps.
+        tokens_per_step: Tokens that come at once.
+        engine_kwargs: As for VLLMEngine.
+    """
+
+    def __init__(
+        self,
+        model_id: str,
+        *,
+        ttft_ms: float = 0.0,
+        step_ms: float = 0.0,
+        tokens_per_step: int = 1,
+        **engine_kwargs: Any,
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="tw-scripted-")
+        folder = write_model_folder(Path(self._folder.name) / "model", _MARKERS)
+        super().__init__(model_id, folder, self._repeat, engine_kwargs)
+        vocabulary = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+        self._user = next(one["id"] for one in vocabulary if one["content"] == "<|user|>")
+        self._end = next(one["id"] for one in vocabulary if one["content"] == EOS)
+        self._ttft_s, self._step_s, self._per_step = ttft_ms / 1000, step_ms / 1000, tokens_per_step
+
+    def _repeat(self, request: EngineCoreRequest) -> Script:
+        ids = list(request.prompt_token_ids or ())
+        if self._user in ids:
+            ids = ids[len(ids) - ids[::-1].index(self._user) :]
+            ids = ids[: ids.index(self._end)] if self._end in ids else ids
+        params = request.sampling_params
+        if params is not None and params.ignore_eos and params.max_tokens and ids:
+            ids = list(islice(cycle(ids), params.max_tokens))
+        steps = [self._per_step] * (len(ids) // self._per_step + 1)
+        return Script(ids, steps, ttft_s=self._ttft_s, step_s=self._step_s)
+
+    async def shutdown(self) -> None:
+        """Removes the model's folder too."""
+        await super().shutdown()
+        self._folder.cleanup()

@@ -45,6 +45,7 @@ def _engine(llm: LLMConfig) -> Engine:
     try:
         # Imported here alone: with it come torch and seconds, which an echo replica and the driver do without.
         from tokenwire_server.engine.vllm_engine import VLLMEngine
+        from tokenwire_server.engine.vllm_scripted import RepeatingEngine
     except ModuleNotFoundError as error:
         if error.name not in ("vllm", "torch"):
             raise
@@ -52,6 +53,8 @@ def _engine(llm: LLMConfig) -> Engine:
             f"{error.name} is not installed: pip install 'tokenwire[cpu]', or 'tokenwire[gpu]' on a machine with a GPU"
         )
         raise StartError(text) from None
+    if llm.llm_engine == "scripted":
+        return RepeatingEngine(loading.model_id, **llm.engine_kwargs)
     return VLLMEngine(loading.model_id, loading.source, llm.engine_kwargs)
 
 

@@ -124,16 +124,14 @@ class Target:
     async def _text_of(self, tokens: int) -> str:
         """A text of that many tokens, special ones among them, by asking."""
         if tokens not in self._texts:
-            empty = (await self._tokenize(""))["count"] if await self._counts_empty() else 0
-            count = tokens - empty
-            text = " ".join(["hello"] * count)
-            found = (await self._tokenize(text))["count"]
-            self._texts[tokens] = " ".join(["hello"] * (count + tokens - found))
+            one, two = [await self._count(" ".join(["hello"] * words)) for words in (1, 2)]
+            text = " ".join(["hello"] * (1 + (tokens - one) // (two - one)))
+            self._texts[tokens] = text + "." * (tokens - await self._count(text))  # where a word is several tokens
         return self._texts[tokens]
 
-    async def _counts_empty(self) -> bool:
-        body = {"model": self.models.get("COMPLETION_MODEL"), "prompt": ""}
-        return (await self.send({"method": "POST", "path": "/tokenize", "body": body})).status == 200
+    async def _count(self, text: str) -> int:
+        count: int = (await self._tokenize(text))["count"]
+        return count
 
     async def still_answers(self) -> Answer:
         """The answer to a plain valid request."""
