@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import random
 import socket
+import sysconfig
 from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 
 from tokenwire_server.errors import StartError
 
-__all__ = ["ESSENTIAL", "check_ports", "local_environment", "serve_environment"]
+__all__ = ["ESSENTIAL", "HAPROXY", "check_ports", "local_environment", "serve_environment"]
+
+HAPROXY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 
 ESSENTIAL: Mapping[str, str] = {
     # HAProxy in front of the replica's own ports: the only road that keeps cancels and does not cost 90 % of the
@@ -25,8 +28,10 @@ ESSENTIAL: Mapping[str, str] = {
     # 100 streams on one connection are the default, and number 101 waits in silence.
     "RAY_SERVE_HAPROXY_H2_FE_MAX_CONCURRENT_STREAMS": "1024",
     "RAY_SERVE_HAPROXY_H2_BE_MAX_CONCURRENT_STREAMS": "1024",
+    # The road keeps cancels of REST with this one alone, see haproxy.py.
+    HAPROXY: str(Path(sysconfig.get_path("scripts")) / "tokenwire-haproxy"),
 }
-"""What every node needs."""
+"""What every node needs; the path is that of the node."""
 
 _BLOCK = 100
 """Ports for the replicas of one service on one machine."""

@@ -147,17 +147,20 @@ def test_every_command_and_flag_is_on_the_page_with_its_default() -> None:
                 assert rows[name].strip("`") in (str(flag.default), str(flag.default).removesuffix(".0")), name
 
 
+ON_A_NODE = {**serve_env.ESSENTIAL, serve_env.HAPROXY: "$(command -v tokenwire-haproxy)"}
+
+
 def test_every_variable_that_is_set_for_serve_is_on_the_page(tmp_path: Path) -> None:
     text = page("docs/configuration.md")
     variables = {**serve_env.serve_environment(60, 1024), **serve_env.local_environment(tmp_path, {})}
     assert [name for name in variables if f"`{name}`" not in text] == []
     rows = {row[0].strip("`"): row[1].strip("`") for row in tables(text, "variable") if len(row) == 3}
-    assert {name: rows[name] for name in serve_env.ESSENTIAL} == dict(serve_env.ESSENTIAL)
+    assert {name: rows[name] for name in serve_env.ESSENTIAL} == ON_A_NODE
 
 
 def test_the_readme_has_the_variables_of_every_node() -> None:
     (block,) = (one for one in blocks(page("README.md"), "sh") if "RAY_SERVE" in one)
-    assert block.splitlines() == [f"export {name}={value}" for name, value in serve_env.ESSENTIAL.items()]
+    assert block.splitlines() == [f"export {name}={value}" for name, value in ON_A_NODE.items()]
 
 
 # docs/contract.md
