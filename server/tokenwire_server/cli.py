@@ -176,10 +176,13 @@ def _check(args: argparse.Namespace) -> int:
 
     from tokenwire_server.config import ConfigError, load_file
     from tokenwire_server.errors import StartError
+    from tokenwire_server.preflight import check_names
 
     try:
         config = load_file(Path(args.config))
-    except ConfigError as error:
+        for one in config.llm_configs:
+            check_names(one)
+    except (ConfigError, StartError) as error:
         print(error, file=sys.stderr)
         return StartError.EXIT_CODE
     names = ", ".join(one.model_loading_config.model_id for one in config.llm_configs)

@@ -11,9 +11,10 @@ import psutil
 
 from tokenwire_server.config import LLMConfig
 from tokenwire_server.embedded import EMBEDDED
+from tokenwire_server.engine.arguments import check_engine_kwargs
 from tokenwire_server.errors import StartError
 
-__all__ = ["check_engine_installed", "check_host", "check_memory", "check_model"]
+__all__ = ["check_engine_installed", "check_host", "check_memory", "check_model", "check_names"]
 
 _GIB = 2**30
 
@@ -47,6 +48,18 @@ def check_engine_installed(llm: LLMConfig) -> None:
         )
 
 
+def check_names(llm: LLMConfig) -> None:
+    """What is wrong on any machine: names that an engine does not know.
+
+    Raises:
+        StartError: An argument in `engine_kwargs`, or an embedded model.
+    """
+    check_engine_kwargs(llm.llm_engine, llm.engine_kwargs)
+    source = llm.model_loading_config.source
+    if llm.llm_engine == "vLLM" and source.startswith("embedded:") and source not in EMBEDDED:
+        raise StartError(f"model_source {source}: there is no such embedded model; known: {', '.join(EMBEDDED)}")
+
+
 def check_model(llm: LLMConfig) -> None:
     """A source that is a path must be a folder with a config.json.
 
@@ -54,13 +67,8 @@ def check_model(llm: LLMConfig) -> None:
         StartError: There is no such folder, or it holds no model.
     """
     source = llm.model_loading_config.source
-    if llm.llm_engine != "vLLM":
-        return
-    if source.startswith("embedded:"):
-        if source not in EMBEDDED:
-            raise StartError(f"model_source {source}: there is no such embedded model; known: {', '.join(EMBEDDED)}")
-        return
-    if not _is_path(source):
+    check_names(llm)
+    if llm.llm_engine != "vLLM" or not _is_path(source):
         return
     folder = Path(source).expanduser()
     if not folder.is_dir():

@@ -345,18 +345,21 @@ def alone() -> None:
     assert not [one for one in mine if one.name() == "raylet"], "another Ray cluster of this test run is up"
 
 
-@pytest.fixture(scope="module")
-def wrong_engine_argument() -> Iterator[Outcome]:
-    with a_command() as tokenwire:
-        yield tokenwire.serve(
-            "llm_configs: [{model_loading_config: {model_id: m}, llm_engine: echo, engine_kwargs: {ttft: 3}}]"
-        )
-        assert (tokenwire.processes(), tokenwire.files()) == ([], [])
-
-
-@pytest.mark.usefixtures("alone")
-def test_an_unknown_engine_argument_is_named_with_the_nearest_right_one(wrong_engine_argument: Outcome) -> None:
-    wrong_engine_argument.refused("engine_kwargs.ttft", "ttft_ms")
+@pytest.mark.parametrize(
+    ("engine", "key", "words"),
+    [
+        ("echo", "engine_kwargs: {ttft: 3}", ("engine_kwargs.ttft", "ttft_ms")),
+        ("vLLM", "engine_kwargs: {max_model_length: 3}", ("engine_kwargs.max_model_length", "max_model_len")),
+        ("scripted", "engine_kwargs: {tokens_per_stop: 3}", ("engine_kwargs.tokens_per_stop", "tokens_per_step")),
+        ("vLLM", "engine_kwargs: {model: x}", ("engine_kwargs.model is not",)),
+    ],
+)
+def test_an_unknown_engine_argument_is_named_with_the_nearest_right_one(
+    tokenwire: Command, engine: str, key: str, words: tuple[str, ...]
+) -> None:
+    config = f"llm_configs: [{{model_loading_config: {{model_id: m}}, llm_engine: {engine}, {key}}}]"
+    tokenwire.serve(config).refused(*words)
+    tokenwire("check", "config.yaml").refused(*words)
 
 
 @contextmanager

@@ -7,8 +7,6 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any
 
 import vllm
@@ -27,6 +25,7 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 from tokenwire.admin.v1 import admin_pb2
 from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, sampling_pb2, tokenization_pb2
 from tokenwire_server.backend import CallContext
+from tokenwire_server.engine.arguments import check_engine_kwargs
 from tokenwire_server.engine.protocol import EngineLimits
 from tokenwire_server.engine.vllm_chat import ChatRules, ChatTurn, ChatWriter, chat_params, conversation
 from tokenwire_server.engine.vllm_params import (
@@ -148,12 +147,7 @@ class VLLMEngine:
         return AsyncLLM.from_engine_args(args, stat_loggers=[self._stat_logger])
 
     def _engine_args(self) -> AsyncEngineArgs:
-        known = {field.name for field in fields(AsyncEngineArgs)}
-        for name in self._kwargs:
-            if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise StartError(f"engine_kwargs.{name} is not an argument of vLLM {vllm.__version__}{hint}")
+        check_engine_kwargs("vLLM", self._kwargs)
         kwargs = {"served_model_name": [self._model.id], **self._kwargs, "model": self._source}
         if current_platform.is_cpu():
             kwargs.setdefault("worker_cls", _CPU_WORKER)

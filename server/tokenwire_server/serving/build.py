@@ -10,6 +10,7 @@ import ray
 from ray import serve
 
 from tokenwire_server.config import DeploymentConfig, LLMConfig, ServiceConfig, load_config
+from tokenwire_server.engine.arguments import check_engine_kwargs
 from tokenwire_server.serving.router import Router
 from tokenwire_server.serving.server import EngineReplica, LLMServer
 
@@ -21,8 +22,11 @@ def build_app(args: ServiceConfig | dict[str, Any]) -> serve.Application:
 
     Raises:
         ConfigError: What is wrong, a line each.
+        StartError: An unknown name in `engine_kwargs`.
     """
     config = load_config(args)
+    for llm in config.llm_configs:
+        check_engine_kwargs(llm.llm_engine, llm.engine_kwargs)
     digests = [hashlib.sha256(key.encode()).hexdigest() for key in config.secret_keys()]
     data = config.model_dump(mode="json", exclude={"api_keys"})
     if not config.routed:
