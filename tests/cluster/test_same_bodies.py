@@ -23,6 +23,7 @@ llm_configs:
     deployment_config: {ray_actor_options: {num_cpus: 0.5}}
 ingress_deployment_config: {ray_actor_options: {num_cpus: 0.25}}
 admin: true
+cors_origins: ["https://allowed.example"]
 """
 
 CALL = '<think>\nTwo.\n</think>Sure. <tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "é🦜"}}\n</tool_call>'
@@ -75,8 +76,11 @@ REQUESTS: dict[str, tuple[str, str, Any]] = {
     "native": ("POST", "/tokenwire/v1/chat", NATIVE),
     "native stream": ("POST", "/tokenwire/v1/streamChat", NATIVE),
     "native events": ("POST", "/tokenwire/v1/streamChat?alt=sse", NATIVE),
+    "preflight": ("OPTIONS", "/v1/chat/completions", None),
     "native fault": ("POST", "/tokenwire/v1/chat", {"model": "scripted", "messages": []}),
 }
+
+PREFLIGHT = {"preflight": {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}}
 
 
 def steady(text: str) -> str:
@@ -87,23 +91,29 @@ def steady(text: str) -> str:
     return re.sub(r"\b(call|resp|msg|rs|fc|toolu)_[0-9a-zA-Z]+", r"\1_", text)
 
 
-def answers(base_url: str) -> dict[str, tuple[int, str, str]]:
-    """Status, content type and body of each request."""
+Answer = tuple[int, str | None, str | None, str]
+
+
+def answers(base_url: str) -> dict[str, Answer]:
+    """Status, content type, allowed origin and body of each request."""
     found = {}
     with httpx.Client(base_url=base_url, timeout=30, trust_env=False) as client:
         for name, (method, path, body) in REQUESTS.items():
-            reply = client.request(method, path, json=body, headers={"x-request-id": "same"})
-            found[name] = (reply.status_code, reply.headers["content-type"], steady(reply.text))
+            headers = {"x-request-id": "same", "origin": "https://allowed.example", **PREFLIGHT.get(name, {})}
+            reply = client.request(method, path, json=body, headers=headers)
+            kind, allowed = map(reply.headers.get, ("content-type", "access-control-allow-origin"))
+            found[name] = (reply.status_code, kind, allowed, steady(reply.text))
     return found
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tuple[int, str, str]]]:
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Answer]]:
     """Answers of the shim in process, over a channel to the same service, and over a deployment handle."""
     found = {}
     with serving(CONFIG, tmp_path_factory.mktemp("direct")) as cluster:
         found["in process"] = answers(cluster.base_url)
         command = [BIN / "tokenwire", "rest", "--target", cluster.target, "--http-port", "0"]
+        command += ["--cors-origin", "https://allowed.example"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shim:
             assert shim.stdout is not None
             url = re.search(r"http://\S+?(?=/v1)", shim.stdout.readline())
@@ -118,17 +128,18 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tuple
 
 @pytest.mark.parametrize("path", ["channel", "handle"])
 @pytest.mark.parametrize("name", REQUESTS)
-def test_the_same_bytes(paths: dict[str, dict[str, tuple[int, str, str]]], name: str, path: str) -> None:
+def test_the_same_bytes(paths: dict[str, dict[str, Answer]], name: str, path: str) -> None:
     assert paths[path][name] == paths["in process"][name]
 
 
-def test_the_requests_are_answered(paths: dict[str, dict[str, tuple[int, str, str]]]) -> None:
-    statuses = {name: status for name, (status, _, _) in paths["in process"].items()}
+def test_the_requests_are_answered(paths: dict[str, dict[str, Answer]]) -> None:
+    statuses = {name: status for name, (status, *_) in paths["in process"].items()}
+    assert {allowed for _, _, allowed, _ in paths["in process"].values()} == {"https://allowed.example"}
     refused = {"bad field", "bad field stream", "bad schema", "too long", "embeddings", "native fault"}
     wanted = {
         name: 400 if name in refused else 404 if name in ("unknown model", "no model") else 200 for name in REQUESTS
     }
     assert statuses == wanted
-    call = json.loads(paths["in process"]["tools"][2])["choices"][0]["message"]
+    call = json.loads(paths["in process"]["tools"][3])["choices"][0]["message"]
     assert (call["content"], call["reasoning"]) == ("Sure. ", "\nTwo.\n")
     assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == {"a": 1, "b": "é🦜"}

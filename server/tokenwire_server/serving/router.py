@@ -210,7 +210,13 @@ class Router(wire.RpcMethods):
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """The REST shim over the handles. Serve calls it after the constructor."""
-        return create_app(self._rest, version=__version__, ready=self._ready, max_body_bytes=self.max_message_bytes)
+        return create_app(
+            self._rest,
+            version=__version__,
+            ready=self._ready,
+            max_body_bytes=self.max_message_bytes,
+            cors_origins=self._cors_origins,
+        )
 
     async def _watch(self) -> None:
         """Keeps up with which models have a replica."""

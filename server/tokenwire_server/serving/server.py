@@ -170,7 +170,13 @@ class LLMServer(EngineReplica, wire.RpcMethods):
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """The REST shim over the service of this replica. Serve calls it after the constructor."""
-        return create_app(self._backend, version=__version__, ready=self._ready, max_body_bytes=self.max_message_bytes)
+        return create_app(
+            self._backend,
+            version=__version__,
+            ready=self._ready,
+            max_body_bytes=self.max_message_bytes,
+            cors_origins=self._cors_origins,
+        )
 
     async def _ready(self) -> bool:
         return self._service.serving

@@ -1,4 +1,8 @@
-"""`python -m tests.rest.conformance --base-url URL`: the matrix of cases that pass, fail or do not apply."""
+"""`python -m tests.rest.conformance`: the matrix of cases that pass, fail or do not apply.
+
+With `--base-url` against that server, whatever it is; else against a service that it starts: the embedded chat model
+and the embedded embedding model behind one address.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,54 @@ import argparse
 import asyncio
 import os
 import sys
+import tempfile
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.cluster.conftest import serving
 from tests.rest.conformance.cases import Run, load_cases, runs_of
 from tests.rest.conformance.runner import BEYOND, run
 from tests.rest.conformance.target import Target
 
+KEY = "sk-conformance"
+
+CONFIG = f"""
+llm_configs:
+  - model_loading_config: {{model_id: chat, model_source: "embedded:smollm2-135m-instruct"}}
+    engine_kwargs:
+      dtype: float32
+      enforce_eager: true
+      max_model_len: 4096
+      max_num_seqs: 64
+      max_num_batched_tokens: 512
+      tool_call_parser: hermes
+    deployment_config: {{ray_actor_options: {{num_cpus: 1}}}}
+  - model_loading_config: {{model_id: embeddings, model_source: "embedded:all-minilm-l6-v2"}}
+    engine_kwargs: {{runner: pooling, dtype: float32, enforce_eager: true}}
+    deployment_config: {{ray_actor_options: {{num_cpus: 1}}}}
+ingress_deployment_config: {{ray_actor_options: {{num_cpus: 0.5}}}}
+api_keys: [{KEY}]
+cors_origins: ["https://allowed.example"]
+"""
+
+OFFERS = [
+    "CORS allowlist",
+    "chat template with tool support",
+    "engine that obeys",
+    "openai-python: client",
+    "prefix caching",
+    "reproducible sampling",
+    "responses endpoint",
+    "tool calling",
+]
+"""What that service meets of what cases need; the rest is for tests/scripted/test_openai_cases.py."""
+
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.rest.conformance", description=__doc__)
-    parser.add_argument("--base-url", required=True, help="such as http://127.0.0.1:8000")
+    parser.add_argument("--base-url", default="", help="such as http://127.0.0.1:8000; default: a service of its own")
     parser.add_argument("--api-key", default=os.environ.get("TOKENWIRE_API_KEY", ""))
     parser.add_argument("--chat-model", default="", help="default: the first model of /v1/models")
     parser.add_argument("--completion-model", default="", help="default: the chat model")
@@ -91,5 +131,13 @@ async def _main(args: argparse.Namespace) -> int:
     return 1 if counts["FAIL"] else 0
 
 
+def _of_its_own(args: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory() as folder, serving(CONFIG, Path(folder)) as service:
+        args.base_url, args.api_key = service.base_url, KEY
+        args.chat_model, args.embedding_model, args.offer = "chat", "embeddings", OFFERS
+        return asyncio.run(_main(args))
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(_main(_arguments())))
+    arguments = _arguments()
+    sys.exit(asyncio.run(_main(arguments)) if arguments.base_url else _of_its_own(arguments))
