@@ -68,8 +68,9 @@ format: $(READY)  ## let ruff and buf write the sources their way
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 	@$(BIN)/buf format --write --path protos/tokenwire
 
-bench: $(READY)  ## what conversion costs (half a minute)
+bench: $(READY)  ## what conversion and a chunk of REST cost (half a minute)
 	@$(BIN)/python benchmarks/conversion.py $(ARGS)
+	@$(BIN)/python benchmarks/rest_chunks.py
 
 fuzz: $(READY)  ## 10,000 random requests against the real service (4 minutes)
 	@$(BIN)/python -m pytest tests/fuzz -s $(ARGS)
