@@ -7,12 +7,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTO_READY := .venv-proto/.ready
 CLIENTS_READY := .venv-clients/.ready
+SCHEMATHESIS_READY := .venv-schemathesis/.ready
+LOADTOOLS_READY := .venv-loadtools/.ready
 # vLLM's build for the machine: cpu or gpu.
 EXTRA ?= cpu
 READY := $(VENV)/.ready-$(EXTRA)
 ARGS ?=
 
-.PHONY: help setup serve demo test check proto bench fuzz cluster conformance format clean
+.PHONY: help setup serve demo test check proto bench fuzz cluster conformance cases compat browser remote format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -35,6 +37,20 @@ $(CLIENTS_READY): tools/constraints-floor.txt
 	@.venv-clients/bin/python -m pip install --quiet -r tools/constraints-floor.txt
 	@touch $@
 
+$(SCHEMATHESIS_READY): tests/remote/requirements-schemathesis.txt
+	@echo "setup: .venv-schemathesis"
+	@$(PYTHON) -m venv .venv-schemathesis
+	@.venv-schemathesis/bin/python -m pip install --quiet -r $<
+	@touch $@
+
+# The build of torch that .venv has: lm-eval and guidellm need one, and none of a GPU.
+$(LOADTOOLS_READY): tests/remote/requirements-loadtools.txt | $(READY)
+	@echo "setup: .venv-loadtools, lm-eval and guidellm"
+	@$(PYTHON) -m venv .venv-loadtools
+	@.venv-loadtools/bin/python -m pip install --quiet "torch==$$($(BIN)/python -c 'import torch; print(torch.__version__)')"
+	@.venv-loadtools/bin/python -m pip install --quiet -r $<
+	@touch $@
+
 serve: $(READY)  ## serve the embedded model, or what ARGS say (ARGS="models.yaml --http-port 8080")
 	@$(BIN)/tokenwire serve $(ARGS)
 
@@ -42,7 +58,7 @@ demo: $(READY)  ## start, ask in four ways, print the answers, stop
 	@$(BIN)/python examples/demo.py
 
 test: check  ## check, unit tests, and the real engine behind Ray Serve (about 5 minutes)
-	@$(BIN)/python -m pytest --ignore tests/fuzz --ignore tests/cluster $(ARGS)
+	@$(BIN)/python -m pytest --ignore tests/fuzz --ignore tests/cluster --ignore tests/browser --ignore tests/compat $(ARGS)
 
 check: $(READY) $(PROTO_READY) $(CLIENTS_READY)  ## lint, types, import order, contract, generated code (under a minute)
 	@echo "check: ruff"        && $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
@@ -57,8 +73,22 @@ check: $(READY) $(PROTO_READY) $(CLIENTS_READY)  ## lint, types, import order, c
 cluster: $(READY)  ## several models, replicas that die, roll-outs, on clusters of their own (5 minutes)
 	@$(BIN)/python -m pytest tests/cluster $(ARGS)
 
-conformance: $(READY)  ## OpenAI cases as raw HTTP against a server: ARGS="--base-url http://localhost:8000"
+conformance: $(READY) compat browser remote  ## everything that others expect of a server of this kind (30 minutes)
+	@$(BIN)/python -m tests.rest.conformance
+
+cases: $(READY)  ## OpenAI cases as raw HTTP: ARGS="--base-url http://localhost:8000", or a service of its own (3 minutes)
 	@$(BIN)/python -m tests.rest.conformance $(ARGS)
+
+compat: $(READY)  ## other people's clients against the service (1 minute; the first time installs them)
+	@bash tests/compat/setup.sh $(BIN)/python .venv-compat
+	@.venv-compat/bin/python -m pytest --confcutdir tests/compat tests/compat
+
+browser: $(READY)  ## the playground in a headless Chromium (1 minute; needs a chromium)
+	@$(BIN)/python -m pip install --quiet 'playwright>=1.50'
+	@$(BIN)/python -m pytest tests/browser
+
+remote: $(READY) $(SCHEMATHESIS_READY) $(LOADTOOLS_READY)  ## vLLM's own tests, schemathesis, load tools (15 minutes)
+	@$(BIN)/python -m tests.remote.run_all
 
 proto: $(READY) $(PROTO_READY)  ## generate the stubs of a changed contract
 	@$(BIN)/buf format --write --path protos/tokenwire
@@ -76,4 +106,4 @@ fuzz: $(READY)  ## 10,000 random requests against the real service (4 minutes)
 	@$(BIN)/python -m pytest tests/fuzz -s $(ARGS)
 
 clean:  ## remove the environments (not the cached models)
-	@rm -rf .venv .venv-proto .venv-clients .mypy_cache .ruff_cache .pytest_cache
+	@rm -rf .venv .venv-proto .venv-clients .venv-compat .venv-schemathesis .venv-loadtools .mypy_cache .ruff_cache .pytest_cache

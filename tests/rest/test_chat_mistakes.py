@@ -52,6 +52,8 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"n": 129}, "n", "integer_above_max_value"),
     ({"seed": 2**63}, "seed", "integer_above_max_value"),
     ({"seed": 10**30}, "seed", "integer_above_max_value"),
+    ({"seed": -(2**63) - 1}, "seed", "integer_below_min_value"),
+    ({"seed": -(10**30)}, "seed", "integer_below_min_value"),
     ({"min_tokens": 5, "max_tokens": 2}, "min_tokens", "integer_above_max_value"),
     ({"stop": ["a", "b", "c", "d", "e"]}, "stop", "array_above_max_length"),
     ({"stop": ""}, "stop", "empty_string"),
@@ -111,6 +113,13 @@ async def test_mistakes(
     assert response.status_code == 400
     error = check_envelope(response)
     assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
+
+
+async def test_the_wrong_keys_of_a_logit_bias_are_named(http: httpx.AsyncClient) -> None:
+    bias = {"bad": 1, "5": 1, "-1": 1, "x" * 100: 1}
+    response = await http.post("/v1/chat/completions", json={"model": "org/tiny", "messages": [HI], "logit_bias": bias})
+    message = check_envelope(response)["message"]
+    assert message == f"Invalid key in 'logit_bias': expected token ids, but got 'bad', '-1', '{'x' * 32}'."
 
 
 @pytest.mark.parametrize(

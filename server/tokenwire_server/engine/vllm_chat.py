@@ -269,8 +269,9 @@ class ChatRules:
         hide = request.reasoning.HasField("include") and not request.reasoning.include
         forced = choice not in ("auto", "none")
         tools = params.chat_template_kwargs.get("tools")
-        if tools and forced:
-            # Unless told so, vLLM leaves arguments free where the family's syntax makes the grammar.
+        if tools and (forced or structured is not None):
+            # Unless told so, vLLM leaves a forced call's arguments free where the family's syntax makes the grammar,
+            # and makes the grammar of a format alone, which no call fits.
             tools = [{**tool, "function": {"strict": True, **tool["function"]}} for tool in tools]
         try:
             openai = ChatCompletionRequest(

@@ -14,7 +14,7 @@ from tokenwire_server.rest.openai.options import read_model
 from tokenwire_server.rest.openai.params import ParamNames
 from tokenwire_server.rest.openai.sampling import read_some_sampling, refuse_unsupported
 from tokenwire_server.rest.openai.structured import json_text
-from tokenwire_server.rest.openai.tools import read_tools
+from tokenwire_server.rest.openai.tools import free_forced_call, read_tools
 
 __all__ = ["MessageCall", "MessageNames", "read_count", "read_message"]
 
@@ -110,6 +110,7 @@ def _read_common(fields: Fields, request: chat_pb2.ChatRequest) -> list[str]:
     _read_tools(fields, request)
     _read_thinking(fields, request)
     _read_output(fields, request)
+    free_forced_call(request)
     return origins
 
 

@@ -19,7 +19,7 @@ from tokenwire_server.rest.openai.replies import (
 )
 from tokenwire_server.rest.openai.sampling import read_call_fields, read_sampling, refuse_unsupported
 from tokenwire_server.rest.openai.structured import read_structured_output
-from tokenwire_server.rest.openai.tools import read_tools
+from tokenwire_server.rest.openai.tools import free_forced_call, read_tools
 
 __all__ = ["EFFORTS", "ChatCall", "chat_reply", "read_chat", "read_template"]
 
@@ -78,6 +78,8 @@ def read_chat(body: dict[str, Any]) -> ChatCall:
     if structured is not None:
         request.structured_output.CopyFrom(structured)
     read_tools(fields, request)
+    if fields.get("response_format") is not None:
+        free_forced_call(request)
     _read_logprobs(fields, request)
     _read_reasoning(fields, request)
     read_template(fields, request)

@@ -11,6 +11,7 @@ __all__ = ["INT32_MAX", "INT32_MIN", "Fields", "check_range", "invalid", "unsupp
 
 INT32_MIN = -(2**31)
 INT32_MAX = 2**31 - 1
+_INT64_MIN = -(2**63)
 
 _JSON_NAMES = {
     bool: "a boolean",
@@ -96,7 +97,8 @@ class Fields:
         """An integer within a range. `1.0` is one, as JSON Schema has it."""
         value = self.data.get(name)
         if isinstance(value, float) and value.is_integer():
-            value = int(value)
+            # orjson reads an integer below int64 as the nearest float, which may be int64's lowest.
+            value = int(value) if value > _INT64_MIN else min(int(value), _INT64_MIN - 1)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):

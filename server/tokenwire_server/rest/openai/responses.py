@@ -20,7 +20,7 @@ from tokenwire_server.rest.openai.sampling import (
     refuse_unsupported,
 )
 from tokenwire_server.rest.openai.structured import json_text
-from tokenwire_server.rest.openai.tools import read_tools
+from tokenwire_server.rest.openai.tools import free_forced_call, read_tools
 
 __all__ = ["ResponseCall", "ResponseNames", "read_response"]
 
@@ -132,6 +132,7 @@ def read_response(body: dict[str, Any]) -> ResponseCall:
     _read_text(fields, request)
     _read_reasoning(fields, request)
     _read_function_tools(fields, request)
+    free_forced_call(request)
     logprobs = _read_include(fields, request)
     return ResponseCall(request, stream, conversation.origins, logprobs, _echo(fields, limit))
 

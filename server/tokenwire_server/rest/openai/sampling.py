@@ -20,6 +20,8 @@ _INT64 = (-(2**63), 2**63 - 1)
 _FIELDS = sampling_pb2.SamplingParams.DESCRIPTOR.fields_by_name
 _MAX_STOPS = 4
 _MAX_BIASES = 1024
+# How many wrong keys an error names, and how much of each.
+_SHOWN_KEYS, _SHOWN_KEY = 4, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +158,11 @@ def _read_logit_bias(fields: Fields, sampling: sampling_pb2.SamplingParams) -> N
         raise invalid(
             "logit_bias", f"Invalid 'logit_bias': at most {_MAX_BIASES} entries.", "object_above_max_properties"
         )
+    wrong = [key for key in biases.data if not (key.isascii() and key.isdigit() and int(key[:11]) <= INT32_MAX)]
+    if wrong:
+        shown = ", ".join(repr(key[:_SHOWN_KEY]) for key in wrong[:_SHOWN_KEYS])
+        raise invalid("logit_bias", f"Invalid key in 'logit_bias': expected token ids, but got {shown}.", "invalid_key")
     for key, value in biases.data.items():
-        if not (key.isascii() and key.isdigit() and int(key[:11]) <= INT32_MAX):
-            raise invalid("logit_bias", "Invalid key in 'logit_bias': expected a token id.", "invalid_key")
         if isinstance(value, bool) or not isinstance(value, int | float):
             fields.wrong_type("logit_bias", "an object of numbers")
         check_range("logit_bias", value, -100, 100, decimal=True)

@@ -8,7 +8,7 @@ from tokenwire.v1 import chat_pb2
 from tokenwire_server.rest.openai.fields import Fields, invalid, unsupported
 from tokenwire_server.rest.openai.structured import json_text
 
-__all__ = ["read_tools"]
+__all__ = ["free_forced_call", "read_tools"]
 
 _MODES = {
     "none": chat_pb2.ToolChoice.MODE_NONE,
@@ -33,6 +33,13 @@ def read_tools(fields: Fields, request: chat_pb2.ChatRequest) -> None:
         request.parallel_tool_calls = False  # a reply in the older shape holds one call
     elif fields.boolean("parallel_tool_calls") is False and request.tools:
         request.parallel_tool_calls = False
+
+
+def free_forced_call(request: chat_pb2.ChatRequest) -> None:
+    """Takes the format of the text off where a call is forced: no text comes, and some clients send both."""
+    choice = request.tool_choice
+    if choice.function or chat_pb2.ToolChoice.MODE_REQUIRED in (choice.mode, choice.allowed.mode):
+        request.ClearField("structured_output")
 
 
 def _tool(tool: Fields) -> chat_pb2.Tool:
