@@ -14,7 +14,7 @@ EXTRA ?= cpu
 READY := $(VENV)/.ready-$(EXTRA)
 ARGS ?=
 
-.PHONY: help setup serve demo test check proto bench fuzz cluster conformance cases compat browser remote format clean
+.PHONY: help setup serve demo test check proto bench fuzz cluster lora conformance cases compat browser remote format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -58,7 +58,7 @@ demo: $(READY)  ## start, ask in four ways, print the answers, stop
 	@$(BIN)/python examples/demo.py
 
 test: check  ## check, unit tests, and the real engine behind Ray Serve (about 5 minutes)
-	@$(BIN)/python -m pytest --ignore tests/fuzz --ignore tests/cluster --ignore tests/browser --ignore tests/compat $(ARGS)
+	@$(BIN)/python -m pytest --ignore tests/fuzz --ignore tests/cluster --ignore tests/lora --ignore tests/browser --ignore tests/compat $(ARGS)
 
 check: $(READY) $(PROTO_READY) $(CLIENTS_READY)  ## lint, types, import order, contract, generated code (under a minute)
 	@echo "check: ruff"        && $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
@@ -72,6 +72,9 @@ check: $(READY) $(PROTO_READY) $(CLIENTS_READY)  ## lint, types, import order, c
 
 cluster: $(READY)  ## several models, replicas that die, roll-outs, on clusters of their own (5 minutes)
 	@$(BIN)/python -m pytest tests/cluster $(ARGS)
+
+lora: $(READY)  ## LoRA adapters on the real model, against vLLM by itself (5 minutes)
+	@$(BIN)/python -m pytest tests/lora -s $(ARGS)
 
 conformance: $(READY) compat browser remote  ## everything that others expect of a server of this kind (30 minutes)
 	@$(BIN)/python -m tests.rest.conformance

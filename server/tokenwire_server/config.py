@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "ConfigError",
     "LLMConfig",
     "LimitsConfig",
+    "LoraConfig",
     "ModelLoadingConfig",
     "ServiceConfig",
     "default_config",
@@ -144,6 +145,23 @@ class DeploymentConfig(_Strict):
     """Most replicas on one node."""
 
 
+class LoraConfig(_Strict):
+    """LoRA adapters of a model."""
+
+    dynamic_lora_loading_path: str = Field(min_length=1)
+    """Folder whose subfolders are adapters as PEFT saves them; on each node that may run a replica."""
+    max_num_adapters_per_replica: int = Field(default=16, ge=1, le=4096)
+    """Adapters that a replica holds; the least recently used one goes first."""
+
+    @field_validator("dynamic_lora_loading_path")
+    @classmethod
+    def _local(cls, value: str) -> str:
+        if "://" in value:
+            kind = value.partition("://")[0]
+            raise PydanticCustomError("remote", "{kind}:// is not served yet: name a folder", {"kind": kind})
+        return value
+
+
 class LLMConfig(_Strict):
     """One model and how it is deployed. The keys are Ray Serve LLM's."""
 
@@ -155,6 +173,8 @@ class LLMConfig(_Strict):
     engine_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Arguments of vLLM's `AsyncEngineArgs`, by their own names; for `echo` those of EchoEngine, for `scripted` also
     those of RepeatingEngine."""
+    lora_config: LoraConfig | None = None
+    """LoRA adapters that requests may choose; none turns them off."""
     deployment_config: DeploymentConfig = DeploymentConfig()
     """How it is deployed."""
     accelerator_type: str | None = None

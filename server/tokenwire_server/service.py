@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from tokenwire.admin.v1 import admin_pb2
 from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, tokenization_pb2
+from tokenwire_server.adapters import adapter_model
 from tokenwire_server.backend import CallContext
 from tokenwire_server.engine.collect import collect_chat, collect_generate
 from tokenwire_server.engine.protocol import Engine
@@ -62,6 +63,9 @@ class Service:
             f"{_V1}ModelService/GetVersion": self._get_version,
             f"{_ADMIN}GetServerInfo": self._server_info,
             f"{_ADMIN}GetLoad": self._load,
+            f"{_ADMIN}LoadAdapter": self._load_adapter,
+            f"{_ADMIN}UnloadAdapter": self._unload_adapter,
+            f"{_ADMIN}ListAdapters": self._list_adapters,
             f"{_ADMIN}ResetPrefixCache": self._reset_prefix_cache,
             f"{_ADMIN}CancelRequests": self._cancel_requests,
         }
@@ -128,7 +132,11 @@ class Service:
         model = self._engine.model
         if "model" in request.DESCRIPTOR.fields_by_name:
             name = cast(str, request.model)  # type: ignore[attr-defined]
-            if name and name != model.id:
+            adapter = self._engine.adapter_named(name)
+            given = getattr(request, "adapter", "")
+            if adapter is not None and given not in ("", adapter) and not method.startswith(_ADMIN):
+                raise StatusError.field("adapter", f"is another one than `model` names, `{adapter}`")
+            if name and name != model.id and adapter is None:
                 raise StatusError.not_found("MODEL_NOT_FOUND", "model", name, [model.id])
         embeds = isinstance(request, embedding_pb2.EmbedRequest)
         generates = isinstance(request, chat_pb2.ChatRequest | generation_pb2.GenerateRequest)
@@ -174,10 +182,19 @@ class Service:
     async def _list_models(self, request: model_pb2.ListModelsRequest, _call: CallContext) -> Message:
         if request.page_token:
             raise StatusError.field("page_token", "is not one that this server gave")
-        return model_pb2.ListModelsResponse(models=[self._engine.model])
+        adapters = await asyncio.to_thread(self._engine.adapter_names)
+        return model_pb2.ListModelsResponse(
+            models=[self._engine.model, *(adapter_model(self._engine.model, one) for one in adapters)]
+        )
 
-    async def _get_model(self, _request: model_pb2.GetModelRequest, _call: CallContext) -> Message:
-        return model_pb2.GetModelResponse(model=self._engine.model)
+    async def _get_model(self, request: model_pb2.GetModelRequest, _call: CallContext) -> Message:
+        adapter = self._engine.adapter_named(request.model)
+        if adapter is None:
+            return model_pb2.GetModelResponse(model=self._engine.model)
+        known = self._engine.adapter_names()
+        if adapter not in known:
+            raise StatusError.not_found("ADAPTER_NOT_FOUND", "adapter", adapter, known)
+        return model_pb2.GetModelResponse(model=adapter_model(self._engine.model, adapter))
 
     async def _get_version(self, _request: model_pb2.GetVersionRequest, _call: CallContext) -> Message:
         return model_pb2.GetVersionResponse(tokenwire=self._version, engine=self._engine.version, api="tokenwire.v1")
@@ -199,6 +216,18 @@ class Service:
         load.open_count = self._guard.open_count
         load.queued_count = self._guard.queued_count
         return admin_pb2.GetLoadResponse(replicas=[load])
+
+    async def _load_adapter(self, request: admin_pb2.LoadAdapterRequest, _call: CallContext) -> Message:
+        await self._engine.load_adapter(request.adapter)
+        return admin_pb2.LoadAdapterResponse(replicas=[self._done(1)])
+
+    async def _unload_adapter(self, request: admin_pb2.UnloadAdapterRequest, _call: CallContext) -> Message:
+        return admin_pb2.UnloadAdapterResponse(
+            replicas=[self._done(int(await self._engine.unload_adapter(request.adapter)))]
+        )
+
+    async def _list_adapters(self, _request: admin_pb2.ListAdaptersRequest, _call: CallContext) -> Message:
+        return admin_pb2.ListAdaptersResponse(adapters=await self._engine.adapters(self._replica))
 
     async def _reset_prefix_cache(self, _request: admin_pb2.ResetPrefixCacheRequest, _call: CallContext) -> Message:
         await self._engine.reset_prefix_cache()

@@ -233,6 +233,26 @@ class EchoEngine:
             tokenizer_class="str.split", vocab_size=_VOCABULARY, max_model_len=self._model.max_model_len
         )
 
+    def adapter_names(self) -> list[str]:
+        """See `Engine.adapter_names`."""
+        return []
+
+    def adapter_named(self, _name: str) -> str | None:
+        """See `Engine.adapter_named`."""
+        return None
+
+    async def load_adapter(self, _name: str) -> None:
+        """See `Engine.load_adapter`."""
+        raise StatusError.unsupported("adapter", "is not served by echo")
+
+    async def unload_adapter(self, _name: str) -> bool:
+        """See `Engine.unload_adapter`."""
+        raise StatusError.unsupported("adapter", "is not served by echo")
+
+    async def adapters(self, _replica: str) -> list[admin_pb2.Adapter]:
+        """See `Engine.adapters`."""
+        return []
+
     def load(self) -> admin_pb2.ReplicaLoad:
         """Requests that are before and after their first token."""
         running = sum(run.running for run in self._runs.values())

@@ -86,6 +86,29 @@ class Engine(Protocol):
     async def tokenizer_info(self) -> tokenization_pb2.GetTokenizerInfoResponse:
         """Facts of the tokenizer."""
 
+    def adapter_names(self) -> list[str]:
+        """Names of the LoRA adapters that requests may choose."""
+
+    def adapter_named(self, name: str) -> str | None:
+        """The adapter that a request's `model` means: `model:adapter`, or an adapter's own name."""
+
+    async def load_adapter(self, name: str) -> None:
+        """Loads an adapter ahead of its first request.
+
+        Raises:
+            StatusError: ADAPTER_NOT_FOUND, INVALID_FIELD, or FEATURE_UNSUPPORTED where there are none.
+        """
+
+    async def unload_adapter(self, name: str) -> bool:
+        """Unloads an adapter; whether it was loaded.
+
+        Raises:
+            StatusError: QUEUE_FULL while it is in use, FEATURE_UNSUPPORTED where there are none.
+        """
+
+    async def adapters(self, replica: str) -> list[admin_pb2.Adapter]:
+        """The adapters with their ranks; `replicas` is the name given here for one that is loaded."""
+
     def load(self) -> admin_pb2.ReplicaLoad:
         """Running and waiting requests and KV cache use, as the engine's scheduler last reported them."""
 

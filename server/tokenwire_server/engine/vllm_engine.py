@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import vllm
@@ -14,6 +15,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.envs import enable_envs_cache
 from vllm.exceptions import GracefulHTTPError as VLLMOverloadError
 from vllm.exceptions import VLLMClientError, VLLMError, VLLMValidationError
+from vllm.lora.request import LoRARequest
 from vllm.platforms import current_platform
 from vllm.pooling_params import PoolingParams
 from vllm.renderers import ChatParams, TokenizeParams
@@ -24,10 +26,12 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 
 from tokenwire.admin.v1 import admin_pb2
 from tokenwire.v1 import chat_pb2, embedding_pb2, generation_pb2, model_pb2, sampling_pb2, tokenization_pb2
+from tokenwire_server.adapters import Catalogue, adapter_in
 from tokenwire_server.backend import CallContext
 from tokenwire_server.engine.arguments import check_engine_kwargs
 from tokenwire_server.engine.protocol import EngineLimits
 from tokenwire_server.engine.vllm_chat import ChatRules, ChatTurn, ChatWriter, chat_params, conversation
+from tokenwire_server.engine.vllm_lora import Adapters, lora_arguments
 from tokenwire_server.engine.vllm_params import (
     EngineRequestError,
     Event,
@@ -45,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 _Inference = chat_pb2.ChatRequest | generation_pb2.GenerateRequest
 
-_CPU_WORKER = "tokenwire_server.engine.vllm_cpu_worker.SeedSafeCPUWorker"
+_CPU_WORKER = "tokenwire_server.engine.vllm_cpu_worker.MendedCPUWorker"
 
 _UNSUPPORTED = frozenset({"adapter", "messages.content.image", "messages.content.audio", "messages.content.file"})
 
@@ -86,15 +90,31 @@ class VLLMEngine:
         model_id: What requests name it by.
         model_source: A folder, or a name on the Hugging Face hub.
         engine_kwargs: Arguments of vLLM's `AsyncEngineArgs`.
+        lora_folder: Folder of LoRA adapters; None serves none.
+        max_adapters: How many adapters are held.
     """
 
-    def __init__(self, model_id: str, model_source: str, engine_kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        model_id: str,
+        model_source: str,
+        engine_kwargs: Mapping[str, Any],
+        *,
+        lora_folder: Path | None = None,
+        max_adapters: int = 16,
+    ) -> None:
         self._model = model_pb2.Model(id=model_id)
         self._source = model_source
         self._kwargs = dict(engine_kwargs)
         # The two that are flags of vLLM's own server and not of its engine. A parser that is named is meant to be used.
         self._tool_parser: str | None = self._kwargs.pop("tool_call_parser", None)
         self._kwargs.pop("enable_auto_tool_choice", None)
+        self._lora_folder = lora_folder
+        self._max_adapters = max_adapters
+        if lora_folder is not None:
+            self._kwargs = lora_arguments(max_adapters, self._kwargs)
+        self._catalogue: Catalogue | None = None
+        self._adapters: Adapters | None = None
         self._client: AsyncLLM | None = None
         self._limits: EngineLimits | None = None
         self._defaults: Mapping[str, Any] = {}
@@ -185,8 +205,16 @@ class VLLMEngine:
             max_model_len=config.max_model_len,
             vocab_size=config.get_vocab_size(),
             max_logprobs=config.max_logprobs,
-            unsupported=_UNSUPPORTED,
+            unsupported=_UNSUPPORTED if self._lora_folder is None else _UNSUPPORTED - {"adapter"},
         )
+        if self._lora_folder is not None and client.vllm_config.lora_config is not None:
+            self._catalogue = Catalogue(
+                self._lora_folder,
+                max_rank=client.vllm_config.lora_config.max_lora_rank,
+                hidden_size=config.get_hidden_size(),
+                layers=config.get_total_num_hidden_layers(),
+            )
+            self._adapters = Adapters(client, self._catalogue, self._max_adapters)
 
     async def _warm_up(self, client: AsyncLLM) -> None:
         """Takes the paths that compile something when they are first taken, so that no caller waits for it."""
@@ -256,12 +284,26 @@ class VLLMEngine:
     def _writing(self, request: _Inference, call: CallContext) -> dict[str, Any]:
         """What every writer is told."""
         return {
-            "model": self._model.id,
+            "model": self._reply_model(request),
             "call": call,
             "output": request.output,
             "copies": greedy_copies(request.sampling, self._defaults),
             "to_bytes": self._token_bytes,
         }
+
+    def _reply_model(self, request: _Inference) -> str:
+        """As the request named it, but for an adapter that it named apart from the model."""
+        return f"{self._model.id}:{request.adapter}" if request.adapter else request.model or self._model.id
+
+    @asynccontextmanager
+    async def _adapter(self, request: _Inference) -> AsyncIterator[LoRARequest | None]:
+        """The adapter of a request for as long as it runs."""
+        name = request.adapter or self.adapter_named(request.model)
+        if not name or self._adapters is None:
+            yield None
+            return
+        async with self._adapters.use(name) as adapter:
+            yield adapter
 
     def _echo(self, request: generation_pb2.GenerateRequest, prompt: Any) -> str:
         if not request.output.echo:
@@ -295,20 +337,22 @@ class VLLMEngine:
         self._running[call.request_id] = engine_id
         finished = False
         try:
-            outputs = engine.generate(
-                prompt,
-                params,
-                engine_id,
-                priority=request.priority,
-                session_id=request.session_id or None,
-                reasoning_ended=turn.reasoning_ended(prompt_ids),
-                reasoning_parser_kwargs=turn.parser_kwargs,
-            )
-            async with aclosing(outputs):
-                async for out in outputs:
-                    finished = out.finished
-                    for event in writer.write(out):
-                        yield event
+            async with self._adapter(request) as adapter:
+                outputs = engine.generate(
+                    prompt,
+                    params,
+                    engine_id,
+                    lora_request=adapter,
+                    priority=request.priority,
+                    session_id=request.session_id or None,
+                    reasoning_ended=turn.reasoning_ended(prompt_ids),
+                    reasoning_parser_kwargs=turn.parser_kwargs,
+                )
+                async with aclosing(outputs):
+                    async for out in outputs:
+                        finished = out.finished
+                        for event in writer.write(out):
+                            yield event
             yield writer.end()
         except EngineRequestError:
             if turn.structured is None:
@@ -477,6 +521,44 @@ class VLLMEngine:
             eos_token_ids=[eos] if isinstance(eos, int) else [],
             chat_template=template if isinstance(template, str) else "",
         )
+
+    def adapter_names(self) -> list[str]:
+        """See `Engine.adapter_names`."""
+        return self._catalogue.names() if self._catalogue is not None else []
+
+    def adapter_named(self, name: str) -> str | None:
+        """See `Engine.adapter_named`."""
+        if self._catalogue is None or not name or name == self._model.id:
+            return None
+        inner = adapter_in(name, self._model.id)
+        return inner if inner is not None else name if name in self._catalogue.names() else None
+
+    async def load_adapter(self, name: str) -> None:
+        """See `Engine.load_adapter`."""
+        await self._all_adapters.load(name)
+
+    async def unload_adapter(self, name: str) -> bool:
+        """See `Engine.unload_adapter`."""
+        return await self._all_adapters.unload(name)
+
+    async def adapters(self, replica: str) -> list[admin_pb2.Adapter]:
+        """See `Engine.adapters`."""
+        if self._adapters is None or self._catalogue is None:
+            return []
+        held = await self._adapters.held()
+        found = []
+        for name in await asyncio.to_thread(self._catalogue.names):
+            adapter = admin_pb2.Adapter(name=name, model=self._model.id, replicas=[replica] if name in held else ())
+            with suppress(StatusError):  # a broken one is listed all the same
+                adapter.rank = (await asyncio.to_thread(self._catalogue.find, name)).rank
+            found.append(adapter)
+        return found
+
+    @property
+    def _all_adapters(self) -> Adapters:
+        if self._adapters is None:
+            raise StatusError.unsupported("adapter", "needs lora_config in the model's configuration")
+        return self._adapters
 
     def load(self) -> admin_pb2.ReplicaLoad:
         """See `Engine.load`."""

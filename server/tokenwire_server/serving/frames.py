@@ -20,6 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 from ray.exceptions import RayError
 
+from tokenwire.admin.v1 import admin_pb2
 from tokenwire_server.backend import Backend, CallContext, contract_services
 from tokenwire_server.errors import StatusError
 
@@ -74,7 +75,19 @@ async def everywhere(handles: Sequence[Any], method: str, request: Message, call
         raise StatusError.retry_later("NO_REPLICA", "A replica did not answer; try again.", 1.0) from error
     for frame in itertools.chain.from_iterable(replies):
         answer.MergeFromString(message_of(frame))
+    if isinstance(answer, admin_pb2.ListAdaptersResponse):
+        _join_adapters(answer)
     return answer
+
+
+def _join_adapters(answer: admin_pb2.ListAdaptersResponse) -> None:
+    """Makes one entry of an adapter that several replicas know."""
+    found: dict[tuple[str, str], admin_pb2.Adapter] = {}
+    for adapter in answer.adapters:
+        first = found.setdefault((adapter.model, adapter.name), adapter)
+        if first is not adapter:
+            first.replicas.extend(adapter.replicas)
+    answer.CopyFrom(admin_pb2.ListAdaptersResponse(adapters=[found[key] for key in sorted(found)]))
 
 
 class Frames:

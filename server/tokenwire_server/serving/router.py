@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -16,6 +18,7 @@ from ray.serve.exceptions import BackPressureError
 
 from tokenwire.v1 import model_pb2
 from tokenwire_server import __version__, wire
+from tokenwire_server.adapters import Catalogue, adapter_in, adapter_model
 from tokenwire_server.backend import CallContext, contract_services
 from tokenwire_server.config import load_config
 from tokenwire_server.errors import StatusError
@@ -41,9 +44,18 @@ class HandleBackend:
         handles: A handle for each model id.
         guard: Who may call; admission runs beside the engines.
         decode: Whether events become messages, as REST needs them; gRPC passes their bytes on.
+        catalogues: LoRA adapters by model id, of the models that have some.
     """
 
-    def __init__(self, handles: Mapping[str, Any], guard: Guard, *, decode: bool) -> None:
+    def __init__(
+        self,
+        handles: Mapping[str, Any],
+        guard: Guard,
+        *,
+        decode: bool,
+        catalogues: Mapping[str, Catalogue] = MappingProxyType({}),
+    ) -> None:
+        self._catalogues = catalogues
         self._guard = guard
         self._validator = Validator()
         self._decode = decode
@@ -115,6 +127,13 @@ class HandleBackend:
         if not name:
             known = ", ".join(sorted(self._unary))
             raise StatusError.field("model", f"must name one of the models: {known}", "REQUIRED")
+        bases = [model for model in self._unary if adapter_in(name, model) is not None]
+        bases += [model for model, catalogue in self._catalogues.items() if name in catalogue.names()]
+        if len(bases) == 1:
+            return bases[0]
+        if bases:
+            choices = ", ".join(f"{base}:{name}" for base in bases)
+            raise StatusError.field("model", f"is an adapter of several models; name one of {choices}")
         raise StatusError.not_found("MODEL_NOT_FOUND", "model", name, self._unary)
 
     async def _retried(self, ask: Any) -> bytes:
@@ -129,7 +148,11 @@ class HandleBackend:
 
     async def _list_models(self, call: CallContext) -> Message:
         await asyncio.gather(*(self._learn(model, call) for model in self._unary if model not in self._known))
-        models = [self._known.get(model, model_pb2.Model(id=model)) for model in sorted(self._unary)]
+        models = []
+        for name in sorted(self._unary):
+            model = self._known.get(name, model_pb2.Model(id=name))
+            adapters = self._catalogues[name].names() if name in self._catalogues else ()
+            models += [model, *(adapter_model(model, adapter) for adapter in adapters)]
         return model_pb2.ListModelsResponse(models=models)
 
     async def _learn(self, model: str, call: CallContext) -> None:
@@ -193,10 +216,16 @@ class Router(wire.RpcMethods):
             llm.model_loading_config.model_id: handles[f"model_{number}"]
             for number, llm in enumerate(service.llm_configs)
         }
-        self.rpc_backend = HandleBackend(by_model, guard, decode=False)
+        catalogues = {
+            # The engine knows which of them fit; here only names are asked.
+            llm.model_loading_config.model_id: Catalogue(Path(llm.lora_config.dynamic_lora_loading_path))
+            for llm in service.llm_configs
+            if llm.lora_config is not None
+        }
+        self.rpc_backend = HandleBackend(by_model, guard, decode=False, catalogues=catalogues)
         self.max_message_bytes = service.limits.max_message_bytes
         self._cors_origins = service.cors_origins
-        self._rest = HandleBackend(by_model, guard, decode=True)
+        self._rest = HandleBackend(by_model, guard, decode=True, catalogues=catalogues)
         # Deployment names by model id, as build.py gives them.
         self._deployments = {model: f"model_{number}" for number, model in enumerate(by_model)}
         # A model that sleeps wakes for its first request, so it counts as running.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -48,7 +49,16 @@ def _engine(llm: LLMConfig) -> Engine:
         raise StartError(text) from None
     if llm.llm_engine == "scripted":
         return RepeatingEngine(loading.model_id, **llm.engine_kwargs)
-    return VLLMEngine(loading.model_id, loading.source, llm.engine_kwargs)
+    lora = llm.lora_config
+    if lora is None:
+        return VLLMEngine(loading.model_id, loading.source, llm.engine_kwargs)
+    return VLLMEngine(
+        loading.model_id,
+        loading.source,
+        llm.engine_kwargs,
+        lora_folder=Path(lora.dynamic_lora_loading_path),
+        max_adapters=lora.max_num_adapters_per_replica,
+    )
 
 
 def check_environment() -> None:

@@ -1,7 +1,7 @@
 """`python -m tests.rest.conformance`: the matrix of cases that pass, fail or do not apply.
 
 With `--base-url` against that server, whatever it is; else against a service that it starts: the embedded chat model
-and the embedded embedding model behind one address.
+with an adapter and the embedded embedding model behind one address.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 from tests.cluster.conftest import serving
+from tests.lora.adapters import write_adapter
 from tests.rest.conformance.cases import Run, load_cases, runs_of
 from tests.rest.conformance.runner import BEYOND, run
 from tests.rest.conformance.target import Target
@@ -33,6 +34,7 @@ llm_configs:
       max_num_seqs: 64
       max_num_batched_tokens: 512
       tool_call_parser: hermes
+    lora_config: {{dynamic_lora_loading_path: ADAPTERS}}
     deployment_config: {{ray_actor_options: {{num_cpus: 1}}}}
   - model_loading_config: {{model_id: embeddings, model_source: "embedded:all-minilm-l6-v2"}}
     engine_kwargs: {{runner: pooling, dtype: float32, enforce_eager: true}}
@@ -132,10 +134,13 @@ async def _main(args: argparse.Namespace) -> int:
 
 
 def _of_its_own(args: argparse.Namespace) -> int:
-    with tempfile.TemporaryDirectory() as folder, serving(CONFIG, Path(folder)) as service:
-        args.base_url, args.api_key = service.base_url, KEY
-        args.chat_model, args.embedding_model, args.offer = "chat", "embeddings", OFFERS
-        return asyncio.run(_main(args))
+    with tempfile.TemporaryDirectory() as folder:
+        write_adapter(Path(folder) / "adapters" / "poet", 1)
+        config = CONFIG.replace("ADAPTERS", f"{folder}/adapters")
+        with serving(config, Path(folder)) as service:
+            args.base_url, args.api_key, args.offer = service.base_url, KEY, OFFERS
+            args.chat_model, args.embedding_model, args.lora_model = "chat", "embeddings", "chat:poet"
+            return asyncio.run(_main(args))
 
 
 if __name__ == "__main__":
